@@ -1,0 +1,136 @@
+"""Event records to bytes and back.
+
+Without a registry: Avro single-object encoding (marker C3 01, the schema's CRC-64-AVRO fingerprint, the body). With
+one: the framing that Confluent's clients use (a zero byte, the schema's id as 4 big-endian bytes, the body). Readers
+accept both, and read every released version through Avro's schema resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Protocol
+
+import fastavro
+import msgspec
+
+from rewindq.schemas import catalog
+
+from ..core.events import BODIES, Event, EventRecord
+
+SINGLE_OBJECT = b"\xc3\x01"
+REGISTRY = b"\x00"
+_PREFIX = len("rewindq.")
+_asdict = msgspec.structs.asdict
+
+
+class UndecodableRecord(Exception):
+    """The bytes are not an event record; says why. The caller keeps the original bytes."""
+
+
+class UnknownSchema(UndecodableRecord):
+    """The record names a schema that this version does not know (written by a newer one?)."""
+
+
+class Registry(Protocol):
+    """What the codec needs of a schema registry."""
+
+    def register(self, schema: dict[str, Any]) -> int:
+        """The id of the complete schema, registering it when new."""
+        ...
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        """The schema of an id. Raises UnknownSchema."""
+        ...
+
+
+class Codec:
+    """Encodes with the current release; decodes every released one.
+
+    With `registry`, encoded records carry the registry's framing instead of the fingerprint.
+    """
+
+    def __init__(self, registry: Registry | None = None) -> None:
+        self._registry = registry
+        self._current = fastavro.parse_schema(catalog.complete_schema(catalog.current_release()))
+        self._by_fingerprint: dict[bytes, Any] = {
+            catalog.fingerprint(release): fastavro.parse_schema(catalog.complete_schema(release))
+            for release in catalog.releases()
+        }
+        self._by_id: dict[int, Any] = {}
+        self._frame = SINGLE_OBJECT + catalog.fingerprint(catalog.current_release())
+        if registry is not None:
+            schema_id = registry.register(catalog.complete_schema(catalog.current_release()))
+            self._frame = REGISTRY + schema_id.to_bytes(4, "big")
+
+    def encode(self, record: EventRecord) -> bytes:
+        """The record's framed bytes."""
+        out = BytesIO()
+        out.write(self._frame)
+        datum = _asdict(record)
+        datum["events"] = [_event_datum(event) for event in record.events]
+        fastavro.schemaless_writer(out, self._current, datum)
+        return out.getvalue()
+
+    def decode(self, data: bytes | None) -> EventRecord:
+        """The record of framed bytes. Raises UndecodableRecord, whatever the bytes are."""
+        if not data:
+            raise UndecodableRecord("the record is empty")
+        writer, start = self._writer_schema(data)
+        stream = BytesIO(data)
+        stream.seek(start)
+        try:
+            datum = fastavro.schemaless_reader(
+                stream, writer, None if writer is self._current else self._current, return_record_name=True
+            )
+            record = _record(datum)
+        except RecursionError as error:
+            raise UndecodableRecord("the record is nested too deeply") from error
+        except Exception as error:  # noqa: BLE001 - fastavro raises many kinds on damaged bytes; all mean the same
+            raise UndecodableRecord(f"the body does not fit its schema: {type(error).__name__}: {error}") from error
+        if stream.tell() != len(data):
+            raise UndecodableRecord(f"{len(data) - stream.tell()} bytes are left over behind the record")
+        return record
+
+    def _writer_schema(self, data: bytes) -> tuple[Any, int]:
+        if data[:2] == SINGLE_OBJECT and len(data) >= 10:
+            schema = self._by_fingerprint.get(data[2:10])
+            if schema is None:
+                raise UnknownSchema(f"no released schema has the fingerprint {data[2:10].hex()}")
+            return schema, 10
+        if data[:1] == REGISTRY and len(data) >= 5:
+            return self._registered(int.from_bytes(data[1:5], "big")), 5
+        raise UndecodableRecord(f"the bytes begin with {data[:10].hex()}, neither Avro's single-object mark nor a registry's")
+
+    def _registered(self, schema_id: int) -> Any:
+        if self._registry is None:
+            raise UnknownSchema(f"the record names registry schema {schema_id}, but no schema_registry_url is set")
+        if schema_id not in self._by_id:
+            self._by_id[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))
+        return self._by_id[schema_id]
+
+
+def _event_datum(event: Event) -> dict[str, Any]:
+    datum = _asdict(event)
+    body = event.body
+    datum["body"] = ("rewindq." + type(body).__name__, _asdict(body))
+    return datum
+
+
+def _record(datum: dict[str, Any]) -> EventRecord:
+    datum["events"] = tuple([_event(item) for item in datum["events"]])
+    return EventRecord(**datum)
+
+
+def _event(datum: dict[str, Any]) -> Event:
+    name, fields = datum["body"]
+    kind = BODIES[name[_PREFIX:]]
+    if "deleted" in fields:
+        fields["deleted"] = tuple(fields["deleted"])
+    elif "secrets" in fields:
+        fields["secrets"] = tuple(fields["secrets"])
+    datum["body"] = kind(**fields)
+    return Event(**datum)
+
+
+Encode = Callable[[EventRecord], bytes]

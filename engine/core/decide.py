@@ -1,0 +1,329 @@
+"""What an owner decides. Pure: state, request and the time go in, events come out; nothing is read or changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from . import events as e
+from . import state as s
+from .aggregate import split_changes
+from .retry import FailureClass, Retried, Retry, decide_retry
+from . import values
+
+#: Longest message kept of a failure.
+MESSAGE_MAX = 2000
+PRIORITY_MAX = 1000
+
+
+def bounded(message: str, limit: int = MESSAGE_MAX) -> str:
+    """A message cut to a bound, saying so."""
+    return message if len(message) <= limit else f"{message[:limit]}… ({len(message)} characters)"
+
+
+class Submission(NamedTuple):
+    """A submission as the partition's owner sees it.
+
+    `home` is the partition its key belongs to; `refusal` says why it can't run (unknown type, refused payload).
+    """
+
+    job_id: str
+    body: e.JobSubmitted
+    submitted_at: int
+    offset: int
+    key: str
+    resource: str | None
+    home: int
+    refusal: tuple[FailureClass, str] | None
+    secrets: tuple[str, ...] = ()
+
+
+def decide_submission(
+    known: s.JobHead | None, submission: Submission, partition: int, now: int
+) -> tuple[e.Event, ...]:
+    """Events for a submission: accepted, accepted and parked, a duplicate, or forwarded to its home partition."""
+    body = submission.body
+    if known is not None:
+        same = known.digest == body.digest and known.type == body.type
+        duplicated = e.SubmissionDuplicated(body.digest, known.digest, same, submission.offset)
+        return (e.Event(duplicated, status="skipped" if same else "fail"),)
+    if submission.home != partition:
+        return (e.Event(e.SubmissionForwarded(submission.home, submission.key, submission.offset)),)
+    accepted = e.JobAccepted(
+        type=body.type,
+        key=submission.key,
+        payload=body.payload,
+        payload_ref=body.payload_ref,
+        digest=body.digest,
+        priority=max(-PRIORITY_MAX, min(PRIORITY_MAX, body.priority)),
+        due=body.due if body.due is not None and body.due > now else None,
+        submitted_at=submission.submitted_at,
+        source_offset=submission.offset,
+        parent=body.parent,
+        secrets=submission.secrets,
+    )
+    if submission.refusal is None:
+        return (e.Event(accepted),)
+    failure_class, reason = submission.refusal
+    return (e.Event(accepted), *investigation(failure_class, bounded(reason), None))
+
+
+def investigation(
+    failure_class: str, reason: str, step: str | None, exception: str | None = None
+) -> tuple[e.Event, ...]:
+    """The end of a job that will not be retried by itself."""
+    return (
+        e.Event(e.JobFailed(failure_class, reason, exception), step=step, status="fail"),
+        e.Event(e.MovedToInvestigation(failure_class, reason), step=step, status="fail"),
+    )
+
+
+def decide_start(job: s.JobState, lease: s.Lease | None, resource: str | None, timeout_ms: int | None) -> e.Event:
+    """The next attempt; where the job has a resource, with the next fencing token of it."""
+    token = None if resource is None else (lease.token if lease is not None else 0) + 1
+    return e.Event(e.AttemptStarted(job.lost, timeout_ms), fencing_token=token)
+
+
+class AttemptFailure(NamedTuple):
+    """How an attempt failed. `retry_after` seconds, where the other side asked for it."""
+
+    failure_class: FailureClass
+    reason: str
+    step: str | None
+    exception: str | None
+    duration: int
+    retry_after: float | None = None
+    terminal: bool = False
+
+
+def decide_failure(
+    job: s.JobState, failure: AttemptFailure, policy: Retry, now: int, draw: float
+) -> tuple[e.Event, ...]:
+    """A failed attempt: retried when its class has budget left, else moved to the investigation queue."""
+    reason = bounded(failure.reason)
+    failed = e.Event(
+        e.AttemptFailed(failure.failure_class, reason, failure.exception, failure.duration),
+        step=failure.step,
+        status="fail",
+    )
+    counts: Mapping[FailureClass, int] = {FailureClass(name): count for name, count in job.failures.items()}
+    counts = {**counts, failure.failure_class: counts.get(failure.failure_class, 0) + 1}
+    if failure.terminal:
+        return (failed, *investigation(failure.failure_class, reason, failure.step, failure.exception))
+    decision = decide_retry(policy, failure.failure_class, counts, draw, failure.retry_after)
+    if isinstance(decision, Retried):
+        scheduled = e.RetryScheduled(failure.failure_class, decision.delay_ms, now + decision.delay_ms * 1000)
+        return (failed, e.Event(scheduled))
+    ended = bounded(f"{reason} ({decision.reason})")
+    return (failed, *investigation(failure.failure_class, ended, failure.step, failure.exception))
+
+
+def doubts(open_effects: s.OpenEffects | None, reason: str) -> tuple[e.Event, ...]:
+    """`EffectInDoubt` for each effect that has started and has no outcome."""
+    effects = open_effects.effects if open_effects is not None else {}
+    return tuple(
+        e.Event(e.EffectInDoubt(key, reason), step=step, status="fail", side_effect=step)
+        for step, (key, pending) in sorted(effects.items())
+        if pending
+    )
+
+
+def decide_lost(job: s.JobState, max_lost: int, reason: str) -> tuple[e.Event, ...]:
+    """An attempt whose worker is gone: the job waits again, or is parked as a poison job after `max_lost` losses."""
+    lost = job.lost + 1
+    events: tuple[e.Event, ...] = (e.Event(e.AttemptLost(reason, job.worker or "", lost), status="fail"),)
+    if lost < max_lost:
+        return events
+    poison = f"poison job: its worker was lost {lost} times (limit {max_lost}); last: {job.worker}"
+    return (*events, *investigation(FailureClass.ATTEMPT_LOST, poison, None))
+
+
+def decide_cancel(job: s.JobState | None, command: e.CancelCommand) -> tuple[e.Event, ...]:
+    """Ends a job that does not run at once; asks a running one to stop; refuses what is over."""
+    if job is None:
+        return (_refused("cancel", command.command_id, "no such job on this partition"),)
+    if job.status in s.TERMINAL:
+        return (_refused("cancel", command.command_id, f"the job is {job.status} already"),)
+    if job.status == s.RUNNING:
+        return (e.Event(e.CancelRequested(command.reason, command.actor, command.command_id)),)
+    return (e.Event(e.JobCancelled(command.reason, command.actor, command.command_id), status="fail"),)
+
+
+def decide_operator_retry(job: s.JobState | None, command: e.RetryCommand) -> tuple[e.Event, ...]:
+    """Sends a job of the investigation queue back."""
+    if job is None:
+        return (_refused("retry", command.command_id, "no such job on this partition"),)
+    if job.status != s.INVESTIGATION:
+        return (_refused("retry", command.command_id, f"only a job in investigation is retried; this is {job.status}"),)
+    return (e.Event(e.RetryRequested(command.reason, command.actor, command.command_id)),)
+
+
+def _refused(command: str, command_id: str, reason: str) -> e.Event:
+    return e.Event(e.CommandRefused(command, command_id, reason), status="fail")
+
+
+class EffectRequest(NamedTuple):
+    """An effect as the handler asked for it. `meta` is short, for people; `timeout_ms` bounds the call."""
+
+    name: str
+    step: str
+    key: str
+    digest: str
+    meta: bytes | None
+    timeout_ms: int | None
+    idempotent: bool
+    has_lookup: bool
+
+
+class Call(NamedTuple):
+    """Append `started`, wait until it is durable, then call."""
+
+    started: e.Event
+
+
+class Answered(NamedTuple):
+    """Done before: return the recorded answer. `record` holds it."""
+
+    skipped: e.Event
+    record: s.Idempotency
+
+
+class Lookup(NamedTuple):
+    """In doubt: ask `on_doubt` before anything else."""
+
+    reason: str
+
+
+class Refused(NamedTuple):
+    """Nothing is called; the attempt fails with this class. `event` is recorded where there is one."""
+
+    failure_class: FailureClass
+    reason: str
+    event: e.Event | None
+    terminal: bool = False
+
+
+EffectDecision = Call | Answered | Lookup | Refused
+
+
+def start_effect(request: EffectRequest) -> Call:
+    """The call's `EffectStarted`."""
+    started = e.EffectStarted(request.key, request.digest, request.meta, request.timeout_ms, request.idempotent)
+    return Call(e.Event(started, step=request.step, side_effect=request.name))
+
+
+def decide_effect(
+    known: tuple[int, s.Idempotency] | None, request: EffectRequest, job_id: str, holder_runs: bool
+) -> EffectDecision:
+    """What may be done about an effect, given what is known under its key `(seq, record)`.
+
+    `holder_runs` tells whether the job that started it last is running this very moment (this attempt excluded).
+    """
+    call = start_effect(request)
+    if known is None:
+        return call
+    seq, record = known
+    if record.request_digest != request.digest:
+        conflict = e.IdempotencyConflict(request.key, record.request_digest, request.digest)
+        event = e.Event(conflict, step=request.step, status="fail", side_effect=request.name)
+        reason = (
+            f"effect {request.name!r}: key {request.key!r} was used with other content "
+            f"(recorded {record.request_digest}, now {request.digest}); a new intent needs a new key"
+        )
+        return Refused(FailureClass.VALIDATION, reason, event, terminal=True)
+    if record.status == s.DONE:
+        skipped = e.EffectSkipped(request.key, record.answer, record.answer_ref, seq)
+        return Answered(e.Event(skipped, step=request.step, status="skipped", side_effect=request.name), record)
+    if record.status == s.FAILED:
+        return call
+    if record.status == s.STARTED and holder_runs:
+        reason = f"effect {request.name!r}: {record.job_id} is making the call with key {request.key!r} right now"
+        return Refused(FailureClass.CONCURRENCY, reason, None)
+    if request.has_lookup:
+        return Lookup(record.reason or "no outcome was recorded")
+    if request.idempotent:
+        return call
+    reason = (
+        f"effect {request.name!r} with key {request.key!r} is in doubt: {record.reason or 'no outcome was recorded'}. "
+        "Find out whether the call was done before the job is retried"
+    )
+    return Refused(FailureClass.IN_DOUBT, reason, None, terminal=True)
+
+
+class SaveRequest(NamedTuple):
+    """A write of fields. `token` is the fencing token under which the attempt holds `token_resource`."""
+
+    key: str
+    step: str
+    changes: Mapping[str, object]
+    expected: int
+    token: int | None
+
+
+class SaveRefused(NamedTuple):
+    """Not written; the event says why. `fenced`: the token is stale, else the version is."""
+
+    event: e.Event
+    fenced: bool
+    current: int
+
+
+def decide_save(
+    current: s.Aggregate, lease: s.Lease | None, request: SaveRequest, writer: str | None
+) -> e.Event | SaveRefused:
+    """A `StateChanged` on the expected version, or the refusal as an event of its own.
+
+    `lease` is the newest grant of the aggregate's own key where there is one. Raises values.ValueRefused.
+    """
+    if lease is not None and request.token is not None and request.token < lease.token:
+        fenced = e.WriteFenced(request.token, lease.token, request.expected)
+        event = e.Event(
+            fenced,
+            step=request.step,
+            status="fail",
+            resource=request.key,
+            resource_version=current.version,
+            fencing_token=request.token,
+        )
+        return SaveRefused(event, True, current.version)
+    if current.version != request.expected:
+        conflict = e.WriteConflict(request.expected, current.version, writer)
+        event = e.Event(
+            conflict, step=request.step, status="fail", resource=request.key, resource_version=current.version
+        )
+        return SaveRefused(event, False, current.version)
+    fields, deleted = split_changes(dict(request.changes))
+    return e.Event(
+        e.StateChanged(current.version, values.encode(fields), deleted),
+        step=request.step,
+        resource=request.key,
+        resource_version=current.version + 1,
+        fencing_token=request.token,
+    )
+
+
+def unstable_key(
+    open_effects: s.OpenEffects | None, request: EffectRequest
+) -> e.Event | None:
+    """An event when an earlier attempt gave the same step another key."""
+    earlier = open_effects.effects.get(request.step) if open_effects is not None else None
+    if earlier is None or earlier[0] == request.key:
+        return None
+    body = e.IdempotencyKeyUnstable(request.key, earlier[0])
+    return e.Event(body, step=request.step, status="fail", side_effect=request.name)
+
+
+def effect_key(partition_key: str, operation: str, key: str) -> str:
+    """The key of an effect, the same on every attempt: `{partition key}/{operation}/{key}`, its parts escaped so that
+    different parts never give one key.
+
+    Raises ValueError when `key` is blank.
+    """
+    if not key.strip():
+        raise ValueError(f"effect {operation!r}: the idempotency key is blank; give one that names this intent")
+    return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (partition_key, operation, key))
+
+
+def sequence(*groups: Sequence[e.Event]) -> tuple[e.Event, ...]:
+    """Event groups as one."""
+    return tuple(event for group in groups for event in group)

@@ -1,0 +1,178 @@
+"""How events change state. `evolve_*` may not choose anything: same state, same event, same result.
+
+The functions take the state before, the event's body and a `Moment` (where and when the event stands) and return the
+state after. `fold.py` applies them to the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from . import events as e
+from . import state as s
+
+
+class FoldError(Exception):
+    """An event cannot follow what came before: the log is damaged or was written by a faulty version."""
+
+
+class Moment(NamedTuple):
+    """An event's place: its number, its record's time and writer, and its own envelope fields."""
+
+    seq: int
+    timestamp: int
+    worker_id: str
+    job_id: str
+    attempt: int
+    step: str | None
+    token: int | None
+
+
+JobEvolver = Callable[[s.JobState, Any, Moment], s.JobState]
+
+
+def _accepted(body: e.JobAccepted, at: Moment) -> s.JobState:
+    return s.JobState(s.WAITING if body.due is None else s.DELAYED, 0, at.seq, due=body.due)
+
+
+def _started(job: s.JobState, body: e.AttemptStarted, at: Moment) -> s.JobState:
+    return s.JobState(
+        s.RUNNING,
+        at.attempt,
+        at.seq,
+        worker=at.worker_id,
+        started_at=at.timestamp,
+        failures=job.failures,
+        lost=job.lost,
+        token=at.token,
+    )
+
+
+def _attempt_failed(job: s.JobState, body: e.AttemptFailed, at: Moment) -> s.JobState:
+    failures = {**job.failures, body.failure_class: job.failures.get(body.failure_class, 0) + 1}
+    failure = s.Failure(body.failure_class, body.reason, at.step)
+    return replace(job, last_seq=at.seq, failures=failures, failure=failure)
+
+
+def _attempt_lost(job: s.JobState, body: e.AttemptLost, at: Moment) -> s.JobState:
+    return replace(job, status=s.WAITING, last_seq=at.seq, lost=body.lost, worker=None)
+
+
+def _handed_back(job: s.JobState, body: e.AttemptHandedBack, at: Moment) -> s.JobState:
+    return replace(job, status=s.WAITING, last_seq=at.seq, worker=None)
+
+
+def _retry_scheduled(job: s.JobState, body: e.RetryScheduled, at: Moment) -> s.JobState:
+    return replace(job, status=s.RETRYING, last_seq=at.seq, due=body.due, worker=None)
+
+
+def _succeeded(job: s.JobState, body: e.JobSucceeded, at: Moment) -> s.JobState:
+    return replace(
+        job,
+        status=s.SUCCEEDED,
+        last_seq=at.seq,
+        finished_at=at.timestamp,
+        failure=None,
+        result=body.result,
+        result_ref=body.result_ref,
+    )
+
+
+def _failed(job: s.JobState, body: e.JobFailed, at: Moment) -> s.JobState:
+    return replace(job, last_seq=at.seq, failure=s.Failure(body.failure_class, body.reason, at.step))
+
+
+def _investigation(job: s.JobState, body: e.MovedToInvestigation, at: Moment) -> s.JobState:
+    failure = s.Failure(body.failure_class, body.reason, at.step)
+    return replace(
+        job, status=s.INVESTIGATION, last_seq=at.seq, finished_at=at.timestamp, failure=failure, due=None, worker=None
+    )
+
+
+def _cancelled(job: s.JobState, body: e.JobCancelled, at: Moment) -> s.JobState:
+    return replace(
+        job,
+        status=s.CANCELLED,
+        last_seq=at.seq,
+        finished_at=at.timestamp,
+        due=None,
+        cancel_reason=body.reason,
+        worker=None,
+    )
+
+
+def _cancel_requested(job: s.JobState, body: e.CancelRequested, at: Moment) -> s.JobState:
+    return replace(job, last_seq=at.seq, cancel_reason=body.reason)
+
+
+def _retry_requested(job: s.JobState, body: e.RetryRequested, at: Moment) -> s.JobState:
+    return s.JobState(s.WAITING, job.attempt, at.seq)
+
+
+_EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
+    e.AttemptStarted: (frozenset({s.WAITING, s.DELAYED, s.RETRYING}), _started),
+    e.AttemptFailed: (frozenset({s.RUNNING}), _attempt_failed),
+    e.AttemptLost: (frozenset({s.RUNNING}), _attempt_lost),
+    e.AttemptHandedBack: (frozenset({s.RUNNING}), _handed_back),
+    e.RetryScheduled: (frozenset({s.RUNNING}), _retry_scheduled),
+    e.JobSucceeded: (frozenset({s.RUNNING}), _succeeded),
+    e.JobFailed: (s.ACTIVE, _failed),
+    e.MovedToInvestigation: (s.ACTIVE, _investigation),
+    e.JobCancelled: (s.ACTIVE | {s.INVESTIGATION}, _cancelled),
+    e.CancelRequested: (frozenset({s.RUNNING}), _cancel_requested),
+    e.RetryRequested: (frozenset({s.INVESTIGATION}), _retry_requested),
+}
+
+#: Events that change a job's state.
+JOB_EVENTS = frozenset({e.JobAccepted, *_EVOLVERS})
+
+
+def evolve_job(job: s.JobState | None, body: e.Body, at: Moment) -> s.JobState:
+    """A job's state after one of JOB_EVENTS. Raises FoldError on a transition that the table does not allow."""
+    if isinstance(body, e.JobAccepted):
+        if job is not None:
+            raise FoldError(f"{at.job_id} is accepted a second time at seq {at.seq}")
+        return _accepted(body, at)
+    if job is None:
+        if isinstance(body, e.MovedToInvestigation):
+            return _investigation(s.JobState(s.WAITING), body, at)
+        raise FoldError(f"{type(body).__name__} at seq {at.seq} is about {at.job_id}, which was never accepted")
+    allowed, evolver = _EVOLVERS[type(body)]
+    if job.status not in allowed:
+        raise FoldError(f"{type(body).__name__} at seq {at.seq} cannot follow status {job.status} of {at.job_id}")
+    return evolver(job, body, at)
+
+
+def evolve_idempotency(record: s.Idempotency | None, body: e.Body, at: Moment) -> s.Idempotency | None:
+    """What is known under an effect's key after an effect event; unchanged by events that only report."""
+    if isinstance(body, e.EffectStarted):
+        return s.Idempotency(s.STARTED, body.request_digest, at.job_id, at.attempt, at.step or "")
+    if record is None:
+        raise FoldError(f"{type(body).__name__} at seq {at.seq} has no EffectStarted before it")
+    if isinstance(body, e.EffectSucceeded):
+        return replace(record, status=s.DONE, answer=body.answer, answer_ref=body.answer_ref, reason=None)
+    if isinstance(body, e.EffectFailed):
+        return replace(record, status=s.FAILED, reason=body.reason)
+    if isinstance(body, e.EffectInDoubt):
+        return replace(record, status=s.IN_DOUBT, reason=body.reason)
+    return record
+
+
+def evolve_open_effects(before: s.OpenEffects | None, body: e.Body, at: Moment) -> s.OpenEffects | None:
+    """The job's attempt and effect keys after an event; None when the job is over."""
+    effects = before.effects if before is not None else {}
+    running = before.running if before is not None else False
+    if isinstance(body, e.AttemptStarted):
+        return s.OpenEffects(True, effects)
+    if isinstance(body, e.EffectStarted):
+        return s.OpenEffects(running, {**effects, at.step or "": (body.key, True)})
+    if isinstance(body, e.EffectSucceeded | e.EffectFailed | e.EffectInDoubt):
+        return s.OpenEffects(running, {**effects, at.step or "": (body.key, False)})
+    if isinstance(body, e.JobSucceeded | e.JobCancelled):
+        return None
+    if isinstance(body, e.AttemptLost | e.AttemptHandedBack | e.RetryScheduled | e.MovedToInvestigation):
+        return s.OpenEffects(False, effects) if effects else None
+    return before

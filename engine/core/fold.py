@@ -1,0 +1,161 @@
+"""The fold: applies records to the map. The same code serves live turns, recovery, rebuilds and branches."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from . import events as e
+from . import state as s
+from .aggregate import evolve_aggregate
+from .evolve import JOB_EVENTS, FoldError, Moment, evolve_idempotency, evolve_job, evolve_open_effects
+
+
+class States(Protocol):
+    """The map of one partition as the fold reads and changes it: newest values, by key."""
+
+    def head(self, job_id: str) -> s.JobHead | None:
+        """What never changes about the job."""
+        ...
+
+    def set_head(self, job_id: str, head: s.JobHead) -> None:
+        """Stores it, once."""
+        ...
+
+    def job(self, job_id: str) -> s.JobState | None:
+        """Where the job stands."""
+        ...
+
+    def set_job(self, job_id: str, seq: int, before: s.JobState | None, after: s.JobState) -> None:
+        """Stores its next state, its place in the ready and timer indexes, and the counts by status."""
+        ...
+
+    def open_effects(self, job_id: str) -> s.OpenEffects | None:
+        """The job's attempt and effect keys, while it is not over."""
+        ...
+
+    def set_open_effects(self, job_id: str, value: s.OpenEffects | None) -> None:
+        """Stores or removes them."""
+        ...
+
+    def lease(self, resource: str) -> s.Lease | None:
+        """The newest grant of a resource."""
+        ...
+
+    def set_lease(self, resource: str, seq: int, value: s.Lease) -> None:
+        """Stores a grant or its release."""
+        ...
+
+    def idempotency(self, key: str) -> s.Idempotency | None:
+        """What is known under an effect's key."""
+        ...
+
+    def set_idempotency(self, key: str, seq: int, value: s.Idempotency) -> None:
+        """Stores it."""
+        ...
+
+    def aggregate(self, key: str) -> s.Aggregate:
+        """The aggregate's newest version, `NO_AGGREGATE` when there is none."""
+        ...
+
+    def set_aggregate(self, key: str, value: s.Aggregate, stored: s.AggregateVersion) -> None:
+        """Stores its next version at `value.seq`."""
+        ...
+
+
+_EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
+_OPEN_EVENTS = _EFFECT_EVENTS | {
+    e.AttemptStarted,
+    e.AttemptLost,
+    e.AttemptHandedBack,
+    e.RetryScheduled,
+    e.JobSucceeded,
+    e.JobCancelled,
+    e.MovedToInvestigation,
+}
+_LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
+
+
+def apply_record(states: States, record: e.EventRecord) -> None:
+    """Applies a record's events in order. Raises FoldError when one cannot follow what came before."""
+    job_id = record.job_id or ""
+    seq = record.seq
+    for event in record.events:
+        at = Moment(
+            seq, record.timestamp, record.worker_id, job_id, record.attempt, event.step, event.fencing_token
+        )
+        _apply_event(states, record, event, at)
+        seq += 1
+
+
+def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    body = event.body
+    kind = type(body)
+    if kind in JOB_EVENTS:
+        _apply_job_event(states, record, body, at)
+    if kind in _EFFECT_EVENTS:
+        key: str = body.key  # type: ignore[attr-defined]
+        known = evolve_idempotency(states.idempotency(key), body, at)
+        if known is not None:
+            states.set_idempotency(key, at.seq, known)
+    elif isinstance(body, e.StateChanged):
+        resource = event.resource or record.resource or ""
+        version = event.resource_version or 0
+        after, stored = evolve_aggregate(states.aggregate(resource), body, version, at)
+        states.set_aggregate(resource, after, stored)
+    elif kind in _LEASE_EVENTS:
+        _apply_lease_event(states, event, at)
+    if kind in _OPEN_EVENTS:
+        before = states.open_effects(at.job_id)
+        value = evolve_open_effects(before, body, at)
+        if value != before:
+            states.set_open_effects(at.job_id, value)
+
+
+def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Moment) -> None:
+    before = states.job(at.job_id)
+    after = evolve_job(before, body, at)
+    if isinstance(body, e.JobAccepted):
+        states.set_head(at.job_id, _head(body, record, at.seq))
+    elif before is None and isinstance(body, e.MovedToInvestigation):
+        states.set_head(
+            at.job_id,
+            s.JobHead(body.type or "", at.job_id, None, 0, at.timestamp, at.seq, "", source_offset=body.source_offset),
+        )
+    elif isinstance(body, e.AttemptStarted) and record.resource is not None:
+        if at.token is None:
+            raise FoldError(f"AttemptStarted at seq {at.seq} holds {record.resource} without a fencing token")
+        states.set_lease(record.resource, at.seq, s.Lease(at.token, at.job_id, at.attempt))
+    states.set_job(at.job_id, at.seq, before, after)
+
+
+def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
+    return s.JobHead(
+        body.type,
+        body.key,
+        record.resource,
+        body.priority,
+        body.submitted_at,
+        seq,
+        body.digest,
+        body.payload,
+        body.payload_ref,
+        record.trace_id,
+        record.correlation_id,
+        body.parent,
+        body.secrets,
+        body.source_offset,
+    )
+
+
+def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
+    resource = event.resource or ""
+    if isinstance(event.body, e.LeaseAcquired):
+        if at.token is None:
+            raise FoldError(f"LeaseAcquired at seq {at.seq} has no fencing token")
+        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, event.body.ttl))
+        return
+    held = states.lease(resource)
+    if held is not None and held.token == at.token and not held.released:
+        states.set_lease(
+            resource, at.seq, s.Lease(held.token, held.holder, held.attempt, held.ttl, released=True)
+        )

@@ -1,0 +1,169 @@
+"""The fold's state: what the store holds, as immutable records.
+
+Each record is written to the store as a MessagePack array of its fields in order, so fields are only ever added at
+the end and with a default. A store of another `STATE_FORMAT` is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+#: Raised when the meaning of a stored record changes; stores of another number are rebuilt.
+STATE_FORMAT = 1
+
+#: Statuses of a job, as INTERFACE names them.
+WAITING = "waiting"
+DELAYED = "delayed"
+RUNNING = "running"
+RETRYING = "retrying"
+SUCCEEDED = "succeeded"
+INVESTIGATION = "investigation"
+CANCELLED = "cancelled"
+
+TERMINAL = frozenset({SUCCEEDED, CANCELLED})
+#: What `--until-idle` waits for.
+ACTIVE = frozenset({WAITING, DELAYED, RUNNING, RETRYING})
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Base of what the store holds."""
+
+
+class JobHead(Stored, frozen=True, array_like=True):
+    """What never changes about a job."""
+
+    type: str
+    key: str
+    resource: str | None
+    priority: int
+    submitted_at: int
+    accepted_seq: int
+    digest: str
+    payload: bytes | None = None
+    payload_ref: str | None = None
+    trace_id: str | None = None
+    correlation_id: str | None = None
+    parent: str | None = None
+    secrets: tuple[str, ...] = ()
+    source_offset: int | None = None
+
+
+class Failure(Stored, frozen=True, array_like=True):
+    """Why an attempt or a job failed, and at which step."""
+
+    failure_class: str
+    reason: str
+    step: str | None = None
+
+
+class JobState(Stored, frozen=True, array_like=True):
+    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator."""
+
+    status: str
+    attempt: int = 0
+    last_seq: int = 0
+    due: int | None = None
+    worker: str | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    failure: Failure | None = None
+    failures: dict[str, int] = {}
+    lost: int = 0
+    token: int | None = None
+    cancel_reason: str | None = None
+    result: bytes | None = None
+    result_ref: str | None = None
+
+
+class OpenEffects(Stored, frozen=True, array_like=True):
+    """Of a job that is not over: whether an attempt runs, and its effects' keys by step (`True`: no outcome yet)."""
+
+    running: bool
+    effects: dict[str, tuple[str, bool]] = {}
+
+
+class Lease(Stored, frozen=True, array_like=True):
+    """The newest grant of a resource. `released` is never set for a job's own resource: its attempt's end ends it."""
+
+    token: int
+    holder: str
+    attempt: int
+    ttl: int | None = None
+    released: bool = False
+
+
+STARTED = "started"
+DONE = "succeeded"
+FAILED = "failed"
+IN_DOUBT = "in_doubt"
+
+
+class Idempotency(Stored, frozen=True, array_like=True):
+    """What is known of an effect under its key."""
+
+    status: str
+    request_digest: str
+    job_id: str
+    attempt: int
+    step: str
+    answer: bytes | None = None
+    answer_ref: str | None = None
+    reason: str | None = None
+
+
+class AggregateVersion(Stored, frozen=True, array_like=True):
+    """One stored version of an aggregate: a delta on its parent, or every few versions a full snapshot.
+
+    `parent_seq` is the position of version `version - 1` (None for the first).
+    """
+
+    version: int
+    parent_seq: int | None
+    snapshot_seq: int
+    job_id: str | None
+    step: str | None
+    token: int | None
+    changes: bytes
+    deleted: tuple[str, ...] = ()
+    snapshot: bytes | None = None
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """An aggregate as of a version. `seq` None and version 0: it does not exist."""
+
+    version: int
+    seq: int | None
+    snapshot_seq: int
+    data: dict[str, Any]
+    writer: str | None = None
+
+
+NO_AGGREGATE = Aggregate(0, None, 0, {})
+
+State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion
+
+_encoder = msgspec.msgpack.Encoder()
+encode_state = _encoder.encode
+decode_head = msgspec.msgpack.Decoder(JobHead).decode
+decode_job = msgspec.msgpack.Decoder(JobState).decode
+decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
+decode_lease = msgspec.msgpack.Decoder(Lease).decode
+decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
+decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
+
+
+def ready_key(priority: int, accepted_seq: int) -> bytes:
+    """Orders waiting jobs by priority (higher first), then age."""
+    return (32767 - priority).to_bytes(2, "big") + accepted_seq.to_bytes(8, "big")
+
+
+def timer_key(due: int, job_id: str) -> bytes:
+    """Orders delayed and retrying jobs by their due time."""
+    return due.to_bytes(8, "big") + job_id.encode()
+
+
+def trace_key(job_id: str, seq: int) -> bytes:
+    """Orders the records of a job's trace. A job id holds no NUL, so no job's keys begin with another's."""
+    return job_id.encode() + b"\0" + seq.to_bytes(8, "big")

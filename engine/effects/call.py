@@ -1,0 +1,152 @@
+"""Calling an effect's function: its arguments' digest, its time-out, and what its end means.
+
+A time-out and a broken connection leave the outcome unknown. An exception otherwise says that the call was not done;
+who cannot know raises `rewindq.InDoubt`, or classifies the exception as `FailureClass.IN_DOUBT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from functools import lru_cache, partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
+
+from ..core import values
+
+#: Longest request kept for people; the digest covers all of it.
+META_MAX = 400
+
+#: The connection broke or the time ran out after the request may have been sent.
+UNKNOWN_OUTCOME: tuple[type[BaseException], ...] = (
+    TimeoutError,
+    ConnectionResetError,
+    ConnectionAbortedError,
+    BrokenPipeError,
+    EOFError,
+)
+
+
+class Signature(NamedTuple):
+    """What of a function matters here."""
+
+    is_async: bool
+    takes_key: bool
+    takes_token: bool
+    answer: TypeAdapter[Any] | None
+
+
+@lru_cache(maxsize=4096)
+def _signature(function: Callable[..., Any]) -> Signature:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    try:
+        returns = typing.get_type_hints(getattr(function, "__func__", function)).get("return")
+    except (TypeError, NameError, AttributeError):
+        returns = None
+    typed = isinstance(returns, type) and issubclass(returns, BaseModel)
+    return Signature(
+        inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)),
+        "idempotency_key" in parameters,
+        "fencing_token" in parameters,
+        TypeAdapter(returns) if typed else None,
+    )
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """The function's traits, looked up once. Unhashable callables are read anew."""
+    try:
+        return _signature(function)
+    except TypeError:
+        return _signature.__wrapped__(function)
+
+
+def encode_request(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, bytes]:
+    """`(digest, short metadata)` of a call's arguments; secrets count in the digest and are masked in the metadata.
+
+    Raises values.ValueRefused naming the argument that cannot be recorded.
+    """
+    exact = values.encode({"name": name, "args": [_open(a) for a in args], "kwargs": _open(dict(kwargs))})
+    shown = values.encode({"args": [_mask(a) for a in args], "kwargs": _mask(dict(kwargs))})
+    if len(shown) > META_MAX:
+        shown = values.encode({"shortened": shown[:META_MAX].decode("utf-8", "ignore"), "bytes": len(shown)})
+    return values.digest(exact), shown
+
+
+def _open(value: Any) -> Any:
+    if isinstance(value, SecretStr | SecretBytes):
+        raw = value.get_secret_value()
+        return {"secret": sha256(raw.encode() if isinstance(raw, str) else raw).hexdigest()}
+    return _walk(value, _open)
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, SecretStr | SecretBytes):
+        return "**********"
+    return _walk(value, _mask)
+
+
+def _walk(value: Any, visit: Callable[[Any], Any]) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: visit(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {key: visit(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [visit(item) for item in value]
+    return value
+
+
+def encode_answer(answer: Any) -> bytes | None:
+    """An answer as canonical bytes, None for None. Raises values.ValueRefused."""
+    if answer is None:
+        return None
+    if isinstance(answer, BaseModel):
+        return values.encode(answer.model_dump(mode="json"))
+    return values.encode(answer)
+
+
+def decode_answer(function: Callable[..., Any], data: bytes | None) -> Any:
+    """A recorded answer, as the type that the function's return annotation promises."""
+    if data is None:
+        return None
+    value = values.decode(data)
+    adapter = signature_of(function).answer
+    return value if adapter is None else adapter.validate_python(value)
+
+
+async def invoke(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    key: str,
+    token: int | None,
+    timeout: float | None,
+    pool: Executor | None,
+) -> Any:
+    """Calls an effect's function; plain functions run in `pool`. Raises TimeoutError after `timeout` seconds."""
+    traits = signature_of(function)
+    extra = dict(kwargs)
+    if traits.takes_key:
+        extra["idempotency_key"] = key
+    if traits.takes_token:
+        extra["fencing_token"] = token
+    if traits.is_async:
+        pending = function(*args, **extra)
+    else:
+        loop = asyncio.get_running_loop()
+        pending = loop.run_in_executor(pool, partial(function, *args, **extra))
+    if timeout is None:
+        return await pending
+    try:
+        async with asyncio.timeout(timeout):
+            return await pending
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer within {timeout:g} s") from error

@@ -1,0 +1,254 @@
+"""The gate: the one way by which any mode reaches the outside world. It denies unless its policy says otherwise.
+
+Live modes permit a call only when the journal has made `EffectStarted` durable under the call's key. Replay modes
+never permit: they answer from the recording, let a stub stand in, or block.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, Protocol
+
+from ..core import decide as d
+from ..core import state as s
+from ..core import values
+from ..core.retry import FailureClass
+from ..ports.clock import Clock
+from .call import UNKNOWN_OUTCOME, decode_answer, encode_answer, encode_request, invoke
+from .errors import BadStep, EffectBlocked, EffectBusy, EffectConflict, EffectRejected, InDoubt, StepError, Unresolved
+
+
+class EffectCall(NamedTuple):
+    """An effect as the handler wrote it."""
+
+    name: str
+    step: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    key: str
+    idempotent: bool
+    on_doubt: Callable[..., Any] | None
+    timeout: float | None
+    token: int | None
+
+
+class Permit(NamedTuple):
+    """Go through the journal and call."""
+
+
+class Recorded(NamedTuple):
+    """Answer from the recording: the answer's bytes, or the failure that was recorded."""
+
+    answer: bytes | None
+    failure: StepError | None = None
+
+
+class Substitute(NamedTuple):
+    """Let a stub stand in."""
+
+    function: Callable[..., Any]
+
+
+class Block(NamedTuple):
+    """Deny."""
+
+    reason: str
+
+
+Verdict = Permit | Recorded | Substitute | Block
+
+
+class Policy(Protocol):
+    """What a mode may touch."""
+
+    def judge(self, call: EffectCall, request: d.EffectRequest) -> Verdict:
+        """The verdict on one call."""
+        ...
+
+
+class DenyAll:
+    """The default policy."""
+
+    def judge(self, call: EffectCall, request: d.EffectRequest) -> Verdict:
+        """Denies."""
+        return Block("this mode has no permission to call anything")
+
+
+class PermitJournaled:
+    """The live worker's policy: every call, under the journal."""
+
+    def judge(self, call: EffectCall, request: d.EffectRequest) -> Verdict:
+        """Permits."""
+        return Permit()
+
+
+class Journal(Protocol):
+    """Where a live effect's life is recorded."""
+
+    def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
+        """What the recorded state allows; records what belongs to the decision itself."""
+        ...
+
+    async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
+        """Returns when `EffectStarted` is durable."""
+        ...
+
+    def answer_of(self, record: s.Idempotency) -> bytes | None:
+        """A recorded answer's bytes, fetched from the blob store where it is large."""
+        ...
+
+    def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
+        """Records the outcome."""
+        ...
+
+    def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
+        """Records that the call was surely not done."""
+        ...
+
+    def in_doubt(self, request: d.EffectRequest, reason: str, duration_ms: int | None) -> None:
+        """Records that nobody knows."""
+        ...
+
+
+Classify = Callable[[BaseException], FailureClass]
+
+
+class Gate:
+    """Performs effects under a policy."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        classify: Classify,
+        journal: Journal | None = None,
+        policy: Policy | None = None,
+        pool: Executor | None = None,
+    ) -> None:
+        self._clock = clock
+        self._journal = journal
+        self._classify = classify
+        self._policy: Policy = policy or DenyAll()
+        self._pool = pool
+
+    async def perform(self, call: EffectCall) -> Any:
+        """The effect's result. Raises a StepError that says why there is none."""
+        request = self._request(call)
+        verdict = self._policy.judge(call, request)
+        if isinstance(verdict, Recorded):
+            if verdict.failure is not None:
+                raise verdict.failure
+            return decode_answer(call.function, verdict.answer)
+        if isinstance(verdict, Substitute):
+            return await self._invoke(call, verdict.function)
+        if isinstance(verdict, Permit) and self._journal is not None:
+            return await self._journaled(call, request, self._journal)
+        reason = verdict.reason if isinstance(verdict, Block) else "there is no journal to record the call in"
+        raise EffectBlocked(f"effect {call.name!r} was blocked: {reason}", step=call.step)
+
+    def _request(self, call: EffectCall) -> d.EffectRequest:
+        try:
+            digest, meta = encode_request(call.name, call.args, call.kwargs)
+        except values.ValueRefused as error:
+            raise BadStep(f"effect {call.name!r}: its arguments cannot be recorded: {error}", step=call.step) from error
+        timeout_ms = None if call.timeout is None else int(call.timeout * 1000)
+        return d.EffectRequest(
+            call.name, call.step, call.key, digest, meta, timeout_ms, call.idempotent, call.on_doubt is not None
+        )
+
+    async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
+        decision = journal.decide_effect(request)
+        if isinstance(decision, d.Lookup):
+            found, answer = await self._look_up(call, request, journal, decision.reason)
+            if found:
+                return answer
+            decision = d.start_effect(request)
+        if isinstance(decision, d.Answered):
+            return decode_answer(call.function, journal.answer_of(decision.record))
+        if isinstance(decision, d.Refused):
+            raise _refusal(decision, call.step)
+        await journal.start(request, decision)
+        return await self._call(call, request, journal)
+
+    async def _call(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
+        began = self._clock.monotonic()
+        try:
+            answer = await self._invoke(call, call.function)
+        except Exception as error:  # noqa: BLE001 - the function is the user's: whatever it raises is an outcome
+            raise self._outcome_of(call, request, journal, error, self._since(began)) from error
+        try:
+            data = encode_answer(answer)
+        except values.ValueRefused as error:
+            # The call was done: only its answer cannot be kept. That is a success whose answer is unknown to us.
+            journal.in_doubt(request, f"the call returned, but its answer cannot be recorded: {error}", self._since(began))
+            raise Unresolved(
+                f"effect {call.name!r} was done, but its answer cannot be recorded: {error}", step=call.step
+            ) from error
+        journal.succeeded(request, data, self._since(began), "call")
+        return answer
+
+    def _outcome_of(
+        self, call: EffectCall, request: d.EffectRequest, journal: Journal, error: Exception, took: int
+    ) -> StepError:
+        """Records what an exception means, and what the handler is to see."""
+        kind = self._classify(error)
+        if isinstance(error, InDoubt | UNKNOWN_OUTCOME) or kind is FailureClass.IN_DOUBT:
+            reason = d.bounded(f"{type(error).__name__}: {error}")
+            journal.in_doubt(request, reason, took)
+            resolvable = call.idempotent or call.on_doubt is not None
+            message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
+            return (InDoubt if resolvable else Unresolved)(message, step=call.step)
+        journal.failed(request, error, kind, took)
+        raised = EffectRejected(
+            f"{type(error).__name__}: {error}", step=call.step, retry_after=getattr(error, "retry_after", None)
+        )
+        raised.failure_class = kind
+        raised.terminal = bool(getattr(error, "terminal", False))
+        return raised
+
+    async def _look_up(
+        self, call: EffectCall, request: d.EffectRequest, journal: Journal, reason: str
+    ) -> tuple[bool, Any]:
+        """`on_doubt` returns the answer when the call was done, None when it surely was not."""
+        assert call.on_doubt is not None
+        began = self._clock.monotonic()
+        try:
+            answer = await self._invoke(_lookup_call(call), call.on_doubt)
+        except Exception as error:
+            message = f"effect {call.name!r} is in doubt ({reason}) and on_doubt failed: {type(error).__name__}: {error}"
+            raise InDoubt(message, step=call.step) from error
+        if answer is None:
+            return False, None
+        journal.succeeded(request, encode_answer(answer), self._since(began), "lookup")
+        return True, answer
+
+    def _since(self, began: float) -> int:
+        return int((self._clock.monotonic() - began) * 1000)
+
+    def _invoke(self, call: EffectCall, function: Callable[..., Any]) -> Awaitable[Any]:
+        return invoke(
+            function, call.args, call.kwargs, key=call.key, token=call.token, timeout=call.timeout, pool=self._pool
+        )
+
+
+def _refusal(refused: d.Refused, step: str) -> StepError:
+    kinds: dict[FailureClass, type[StepError]] = {
+        FailureClass.VALIDATION: EffectConflict,
+        FailureClass.CONCURRENCY: EffectBusy,
+        FailureClass.IN_DOUBT: Unresolved if refused.terminal else InDoubt,
+    }
+    return kinds[refused.failure_class](refused.reason, step=step)
+
+
+def _lookup_call(call: EffectCall) -> EffectCall:
+    """The lookup takes the effect's own arguments, or, where they do not fit it, the idempotency key alone."""
+    assert call.on_doubt is not None
+    try:
+        shape = inspect.signature(call.on_doubt)
+        injected = {name: None for name in ("idempotency_key", "fencing_token") if name in shape.parameters}
+        shape.bind(*call.args, **{**call.kwargs, **injected})
+    except (TypeError, ValueError):
+        return call._replace(args=(), kwargs={})
+    return call

@@ -1,0 +1,137 @@
+"""The log's file: where it may lie, how it comes to exist, and whether it is one of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import sqlite3
+import uuid
+from pathlib import Path
+
+from ...ports.log import LogUnavailable
+from . import schema
+from .errors import damaged, translate
+
+# SQLite's locks and shared memory do not work between machines, and on these not always on one.
+_NETWORK = {
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "ncpfs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
+}  # fmt: skip
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
+    """The type of the file system that `path` lies on, by its longest mount point; '' where that is not known."""
+    try:
+        table = mounts.read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+    real = Path(os.path.realpath(path))
+    best, found = -1, ""
+    for line in table.splitlines():
+        _, point, kind, *_ = line.split(" ")
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)  # blanks are written in octal
+        if real.is_relative_to(point) and len(point) >= best:
+            best, found = len(point), kind
+    return found
+
+
+def refuse_network(path: Path, mounts: Path = _MOUNTS) -> None:
+    """Raises LogUnavailable on a network file system."""
+    kind = file_system(path, mounts)
+    if kind in _NETWORK:
+        raise LogUnavailable(
+            f"log {path} lies on a network file system ({kind}), where SQLite's locks cannot be relied on: "
+            "name a path on a local disk, or use a kafka:// log to share one between machines"
+        )
+
+
+def ensure(path: Path) -> None:
+    """Creates the log unless it exists. Raises LogUnavailable, or LogDamaged when only remains of one are there.
+
+    A new log is made complete under another name and then linked into place: nobody ever sees half a log, and an
+    empty file is always one that lost its content.
+    """
+    if path.exists():
+        if path.is_dir():
+            raise LogUnavailable(f"log {path} is a folder: name a file in it")
+        if path.stat().st_size == 0:
+            raise damaged(path, "the file is empty, which a log never is")
+        return
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists():
+        raise damaged(path, f"the file is gone but {wal.name} is still there")
+    _create(path)
+
+
+def _create(path: Path) -> None:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _fill(draft)
+        _sync(draft)
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            os.link(draft, path)
+        _sync(path.parent)
+    except sqlite3.Error as error:
+        raise translate(error, path, appending=False) from error
+    except OSError as error:
+        raise LogUnavailable(f"log {path} cannot be created: {error}: check the folder and its permissions") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _fill(draft: Path) -> None:
+    connection = sqlite3.connect(draft, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(f"BEGIN; {schema.TABLES} COMMIT;")
+        connection.execute("INSERT INTO meta VALUES ('identity', ?)", (uuid.uuid4().hex,))
+        connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={schema.FORMAT}")
+    finally:
+        connection.close()  # the last connection folds its write-ahead log into the file
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check_ours(path: Path) -> None:
+    """Refuses, untouched, a file that is not a log or was written by a newer version.
+
+    It opens the file beside SQLite, and closing it would drop the locks that SQLite holds in this process: call it only
+    while no connection of this process is open.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise LogUnavailable(f"log {path} cannot be read: {error}: check its permissions") from error
+    if len(header) < 100:
+        raise damaged(path, f"it ends after {len(header)} bytes")
+    application, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
+    if header[:16] != b"SQLite format 3\0" or application != schema.APPLICATION_ID:
+        raise LogUnavailable(f"{path} is not a Rewindq log and was left as it is: name another path")
+    if version > schema.FORMAT:
+        raise LogUnavailable(
+            f"log {path} has format {version}, this version of Rewindq knows up to {schema.FORMAT}: "
+            "the file was left as it is; use the newer version"
+        )
+
+
+def inode(path: Path) -> tuple[int, int]:
+    """What distinguishes this very file from another one of the same name. Raises LogUnavailable when it is gone."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise LogUnavailable(f"log {path} is gone ({error}): put it back and open it again") from error
+    return status.st_dev, status.st_ino
+
+

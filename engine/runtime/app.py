@@ -1,0 +1,250 @@
+"""What an application writes: an `App` with decorated handlers."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import string
+import sys
+import types
+import typing
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
+
+from ..core.retry import FailureClass, Retry
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+#: `"order:{order_id}"`, or a function of the payload.
+KeyRule = str | Callable[[Any], str] | None
+CacheGet = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
+
+
+class AppError(Exception):
+    """An application is declared wrongly, or cannot be loaded. Names the handler or module and what to change."""
+
+
+class JobType(NamedTuple):
+    """A registered handler and how its jobs are run. `timeout` seconds."""
+
+    name: str
+    function: Callable[..., Any]
+    model: type[BaseModel]
+    result: TypeAdapter[Any] | None
+    resource: KeyRule
+    key: KeyRule
+    retry: Retry
+    timeout: float | None
+    max_lost: int
+    concurrency: int | None
+    is_async: bool
+    secrets: tuple[str, ...]
+
+    def resource_of(self, payload: BaseModel) -> str | None:
+        """The job's resource. Raises ValueError naming the type and the rule."""
+        return self._apply("resource", self.resource, payload)
+
+    def key_of(self, payload: BaseModel) -> str | None:
+        """The partition key that the job asks for, None: its resource, else its id."""
+        return self._apply("key", self.key, payload)
+
+    def _apply(self, what: str, rule: KeyRule, payload: BaseModel) -> str | None:
+        if rule is None:
+            return None
+        value = rule.format_map(_Fields(payload)) if isinstance(rule, str) else rule(payload)
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"{what} of {self.name!r} gave {value!r}; it must be a non-empty text without NUL")
+        return value
+
+
+class _Fields(dict[str, Any]):
+    """Payload fields for a template: only plain scalars, so that a key never depends on how an object prints."""
+
+    def __init__(self, payload: BaseModel) -> None:
+        super().__init__()
+        self._payload = payload
+
+    def __missing__(self, name: str) -> Any:
+        value = getattr(self._payload, name)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError(f"field {name!r} is {type(value).__name__}; a key is made of text and whole numbers")
+        if value == "":
+            raise ValueError(f"field {name!r} is empty; a key's parts must not be blank")
+        return value
+
+
+class App:
+    """A named set of job handlers with their rules.
+
+    `name` is shown to operators. An app is found by `module:attribute` (`--app`).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.types: dict[str, JobType] = {}
+        self.stubs: dict[str, Callable[..., Any]] = {}
+        self.cache_sources: dict[str, CacheGet] = {}
+        self._classes: dict[type[BaseException], FailureClass] = {}
+
+    def job(
+        self,
+        name: str | None = None,
+        *,
+        resource: KeyRule = None,
+        key: KeyRule = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        max_lost: int = 3,
+        concurrency: int | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Registers a handler `(ctx, payload) -> result`, `async def` or plain `def`.
+
+        `resource` names what the job works on: one job of a resource runs at a time. `key` is the partition key
+        (default: the resource, else the job's id). `timeout` seconds bound an attempt. After `max_lost` lost workers
+        the job is poison. `concurrency` bounds jobs of this type in one worker. Raises AppError.
+        """
+
+        def register(function: Handler) -> Handler:
+            job_name = name or function.__name__
+            if job_name in self.types:
+                raise AppError(f"app {self.name!r} has two handlers named {job_name!r}; rename one")
+            if timeout is not None and not timeout > 0:
+                raise AppError(f"timeout of {job_name!r} must be above 0 seconds, got {timeout!r}")
+            if max_lost < 1:
+                raise AppError(f"max_lost of {job_name!r} must be 1 or more, got {max_lost!r}")
+            model, result = _signature(job_name, function)
+            for what, rule in (("resource", resource), ("key", key)):
+                _check_template(job_name, what, rule, model)
+            self.types[job_name] = JobType(
+                job_name,
+                function,
+                model,
+                result,
+                resource,
+                key,
+                retry or Retry(),
+                timeout,
+                max_lost,
+                concurrency,
+                inspect.iscoroutinefunction(function),
+                secret_paths(model),
+            )
+            return function
+
+        return register
+
+    def classify(self, exception: type[BaseException], failure_class: FailureClass) -> None:
+        """Sets the failure class of an exception type and its subclasses; the most specific rule wins."""
+        self._classes[exception] = FailureClass(failure_class)
+
+    def class_of(self, error: BaseException) -> FailureClass | None:
+        """The app's own class for an exception, None where it has no rule."""
+        for kind in type(error).__mro__:
+            if kind in self._classes:
+                return self._classes[kind]
+        return None
+
+    def stub(self, effect: str) -> Callable[[Handler], Handler]:
+        """Registers a function that stands in for an effect in forks: `app.stub("charge")(function)`."""
+
+        def register(function: Handler) -> Handler:
+            self.stubs[effect] = function
+            return function
+
+        return register
+
+    def cache_source(self, name: str, get: CacheGet) -> None:
+        """Registers a cache for `ctx.cache(name, key)`: `get(key) -> (value, version) | None`."""
+        self.cache_sources[name] = get
+
+    def type_of(self, function_or_name: Callable[..., Any] | str) -> str:
+        """The job type's name of a handler. Raises AppError when it is none of this app's."""
+        if isinstance(function_or_name, str):
+            return function_or_name
+        for job_type in self.types.values():
+            if job_type.function is function_or_name:
+                return job_type.name
+        raise AppError(f"{function_or_name!r} is not a handler of app {self.name!r}")
+
+
+def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], TypeAdapter[Any] | None]:
+    parameters = list(inspect.signature(function).parameters.values())
+    hints = typing.get_type_hints(function)
+    if len(parameters) != 2:
+        raise AppError(f"handler {name!r} must take (ctx, payload), it takes {len(parameters)} parameters")
+    model = hints.get(parameters[1].name)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise AppError(f"handler {name!r}: annotate {parameters[1].name!r} with its pydantic model, got {model!r}")
+    returns = hints.get("return")
+    return model, TypeAdapter(returns) if returns not in (None, type(None), Any) else None
+
+
+def _check_template(name: str, what: str, rule: KeyRule, model: type[BaseModel]) -> None:
+    if not isinstance(rule, str):
+        return
+    for _, field, spec, conversion in string.Formatter().parse(rule):
+        if field is None:
+            continue
+        if spec or conversion or field not in model.model_fields:
+            raise AppError(f"{what} {rule!r} of {name!r}: {{{field}}} is not a plain field of {model.__name__}")
+
+
+def secret_paths(model: type[BaseModel], prefix: str = "", seen: frozenset[type] = frozenset()) -> tuple[str, ...]:
+    """Paths (`card.number`) of a model's fields marked secret: SecretStr, SecretBytes, or `json_schema_extra`
+    with `secret: true`.
+    """
+    paths: list[str] = []
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{field.alias or name}"
+        extra = field.json_schema_extra
+        kinds = list(_parts(field.annotation))
+        if (isinstance(extra, dict) and extra.get("secret")) or any(k in (SecretStr, SecretBytes) for k in kinds):
+            paths.append(path)
+            continue
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+                paths.extend(secret_paths(kind, f"{path}.", seen | {model}))
+    return tuple(dict.fromkeys(paths))
+
+
+def _parts(annotation: Any) -> typing.Iterator[Any]:
+    if typing.get_origin(annotation) is None:
+        yield annotation
+        return
+    for part in typing.get_args(annotation):
+        yield from _parts(part)
+
+
+class LoadedApp(NamedTuple):
+    """An app with the place it came from and a short digest of its module's source."""
+
+    app: App
+    place: str
+    code_version: str
+
+
+def load_app(place: str) -> LoadedApp:
+    """Imports `module:attribute`, the current folder included. Raises AppError saying what was not found."""
+    module_name, _, attribute = place.partition(":")
+    if not module_name or not attribute:
+        raise AppError(f"app {place!r} must be MODULE:ATTRIBUTE, for example shop.jobs:app")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise AppError(f"app {place!r}: cannot import {module_name!r}: {error}") from error
+    app = getattr(module, attribute, None)
+    if not isinstance(app, App):
+        found = "nothing" if app is None else type(app).__name__
+        raise AppError(f"app {place!r}: {module_name} has {found} named {attribute!r}, not a rewindq.App")
+    return LoadedApp(app, place, code_version(module))
+
+
+def code_version(module: types.ModuleType) -> str:
+    """8 hex digits of the module's source, so that a trace names the code that ran."""
+    source = Path(module.__file__).read_bytes() if module.__file__ else module.__name__.encode()
+    return hashlib.sha256(source).hexdigest()[:8]

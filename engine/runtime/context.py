@@ -1,0 +1,432 @@
+"""What a handler sees: `Context` for `async def`, `BlockingContext` (the same without `await`) for plain `def`.
+
+Both only name and check steps; a mode's `Session` does the rest: the live worker's, a replay's, a fork's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from ..core import values
+from ..core.aggregate import DELETE, aggregate_key
+from ..core.decide import effect_key
+from ..effects.errors import BadStep
+from ..effects.gate import EffectCall
+
+T = TypeVar("T")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Aggregate(NamedTuple):
+    """An aggregate as it was read: `version` is 0 when it does not exist."""
+
+    key: str
+    version: int
+    data: Mapping[str, Any]
+
+    @property
+    def exists(self) -> bool:
+        """Whether any version was ever written."""
+        return self.version > 0
+
+    def __getitem__(self, field: Any) -> Any:
+        return self.data[field]
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """A field's value, `default` when it is not set."""
+        return self.data.get(field, default)
+
+
+class CacheAnswer(NamedTuple):
+    """What a cache source held: a value with its version, or nothing."""
+
+    hit: bool
+    value: Any = None
+    version: str | None = None
+    age_ms: int | None = None
+
+
+class LeaseHandle:
+    """A held lease: `token` fences writes, `lost` turns True when it can no longer be relied on."""
+
+    def __init__(self, resource: str, token: int) -> None:
+        self.resource = resource
+        self.token = token
+        self.lost = False
+
+
+class Child(NamedTuple):
+    """A job to enqueue with the step that asks for it. `due` microseconds."""
+
+    type: str
+    payload: bytes
+    key: str | None
+    due: int | None
+    job_id: str
+
+
+class Session(Protocol):
+    """One attempt in one mode. Raises StepErrors; records every step."""
+
+    job_id: str
+    attempt: int
+    trace_id: str
+    mode: str
+    key: str
+    random: random.Random
+
+    def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
+        """The job type's name."""
+        ...
+
+    def load(self, step: str, key: str) -> Aggregate:
+        """Reads an aggregate's newest version."""
+        ...
+
+    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+        """Writes fields on an expected version; the new version."""
+        ...
+
+    def effect(self, call: EffectCall) -> Awaitable[Any]:
+        """Performs an effect through the gate."""
+        ...
+
+    def decide(self, step: str, value: bytes, because: bytes | None) -> None:
+        """Records a decision."""
+        ...
+
+    def cache(self, step: str, source: str, key: str) -> Awaitable[CacheAnswer]:
+        """Reads a cache source."""
+        ...
+
+    def acquire(self, step: str, resource: str, ttl: float, wait: float) -> Awaitable[LeaseHandle]:
+        """Acquires a lease."""
+        ...
+
+    def release(self, lease: LeaseHandle) -> None:
+        """Gives it back."""
+        ...
+
+    def now_us(self, step: str) -> int:
+        """The attempt's time, recorded."""
+        ...
+
+    def note(self, step: str, fields: bytes) -> None:
+        """Records a note."""
+        ...
+
+    def enqueue(self, step: str, child: Child) -> None:
+        """Enqueues a child job with this step."""
+        ...
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token of the job's own resource."""
+        ...
+
+
+class Context:
+    """The handler's only way to the world; everything it does is recorded, so that a replay can answer for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._occurrences: dict[str, int] = {}
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._session.job_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        return self._session.attempt
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that this job belongs to."""
+        return self._session.trace_id
+
+    @property
+    def mode(self) -> str:
+        """`live`, `dry-run`, `fork` or `rerun`."""
+        return self._session.mode
+
+    @property
+    def random(self) -> random.Random:
+        """A generator seeded by the job and the attempt: a replay draws the same numbers."""
+        return self._session.random
+
+    def uuid(self) -> UUID:
+        """A random UUID from `random`."""
+        return UUID(int=self._session.random.getrandbits(128), version=4)
+
+    def now(self) -> datetime:
+        """The time in UTC, recorded."""
+        return EPOCH + timedelta(microseconds=self._session.now_us(self._step("now")))
+
+    async def load(self, type: str, id: str | int) -> Aggregate:  # noqa: A002 - the public names
+        """Reads an aggregate. Raises NotHere when it is at home on another partition."""
+        key = _key(type, id)
+        return self._session.load(self._step(f"load {key}"), key)
+
+    async def save(self, type: str, id: str | int, changes: Mapping[str, Any], *, expected: int) -> int:  # noqa: A002
+        """Writes fields (`DELETE` removes one) if `expected` is the current version; returns the new version.
+
+        Raises WriteRefused when somebody else has written since, BadStep when a value cannot be recorded.
+        """
+        key = _key(type, id)
+        if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
+            raise BadStep(f"save {key}: expected must be the version that was read, got {expected!r}")
+        return self._session.save(self._step(f"save {key}"), key, changes, expected)
+
+    async def effect(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        global_key: str | None = None,
+        idempotent: bool = False,
+        on_doubt: Callable[..., Any] | None = None,
+        compensate: Callable[..., Any] | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Calls the outside world at most once under `key`, which must be the same on every attempt.
+
+        An outcome that stays unknown is looked up with `on_doubt` (its answer, or None when the call was surely not
+        done), sent again when the other side dedupes (`idempotent=True`), or left to a person. `timeout` seconds.
+        A parameter named `idempotency_key` or `fencing_token` of `function` is handed the value.
+        """
+        step = self._step(name)
+        if not name or "\0" in name:
+            raise BadStep(f"an effect's name must be a non-empty text without NUL, got {name!r}")
+        if global_key is not None:
+            raise BadStep(f"effect {name!r}: global_key needs keys homed on other partitions; use key=", step=step)
+        if compensate is not None:
+            raise BadStep(f"effect {name!r}: compensate= is not supported by this version", step=step)
+        if not isinstance(key, str):
+            raise BadStep(f"effect {name!r}: give key=, a text that names this intent", step=step)
+        if timeout is not None and not timeout > 0:
+            raise BadStep(f"effect {name!r}: timeout must be above 0 seconds, got {timeout!r}", step=step)
+        try:
+            full = effect_key(self._session.key, name, key)
+        except ValueError as error:
+            raise BadStep(str(error), step=step) from error
+        return await self._session.effect(
+            EffectCall(name, step, function, args, kwargs, full, idempotent, on_doubt, timeout, self._session.token)
+        )
+
+    def decide(self, name: str, value: T, **because: Any) -> T:
+        """Records why the code takes a branch, and returns `value`."""
+        step = self._step(name)
+        self._session.decide(step, _encode(step, value), _encode(step, because) if because else None)
+        return value
+
+    async def cache(self, source: str, key: str) -> Any:
+        """The value that a registered cache source holds, None on a miss; recorded with its version and age."""
+        answer = await self._session.cache(self._step(f"cache {source}/{key}"), source, key)
+        return answer.value if answer.hit else None
+
+    def lease(self, resource: str, ttl: float = 30, wait: float = 10) -> AbstractAsyncContextManager[LeaseHandle]:
+        """Holds a resource while the block runs. `ttl` and `wait` seconds. Raises LeaseUnavailable."""
+        if not resource or "\0" in resource:
+            raise BadStep(f"lease: the resource must be a non-empty text without NUL, got {resource!r}")
+        if not ttl > 0 or not wait >= 0:
+            raise BadStep(f"lease {resource}: ttl must be above 0 and wait 0 or more, got {ttl!r} and {wait!r}")
+        return _HeldLease(self._session, self._step(f"lease {resource}"), resource, ttl, wait)
+
+    def note(self, name: str, **fields: Any) -> None:
+        """Leaves something in the trace."""
+        step = self._step(name)
+        self._session.note(step, _encode(step, fields))
+
+    async def enqueue(
+        self,
+        handler_or_type: Callable[..., Any] | str,
+        payload: BaseModel | Mapping[str, Any],
+        key: str | None = None,
+        delay: float = 0,
+        job_id: str | None = None,
+    ) -> str:
+        """Enqueues a child job, committed with this step; returns its id. `delay` seconds."""
+        job_type = self._session.type_of(handler_or_type)
+        step = self._step(f"enqueue {job_type}")
+        if not 0 <= delay <= 10 * 366 * 86400:
+            raise BadStep(f"{step}: delay must be from 0 seconds to ten years, got {delay!r}", step=step)
+        # The same on every attempt: what an earlier attempt enqueued is not enqueued again.
+        child_id = job_id or f"{self._session.job_id}.{step.replace(' ', '-')}"
+        due = self._session.now_us(step) + int(delay * 1_000_000) if delay else None
+        try:
+            data = encode_payload(payload)
+        except values.ValueRefused as error:
+            raise BadStep(f"{step}: the payload cannot be recorded: {error}", step=step) from error
+        self._session.enqueue(step, Child(job_type, data, key, due, child_id))
+        return child_id
+
+    def _step(self, name: str) -> str:
+        """The step's name, `#2` and so on behind it for later occurrences."""
+        count = self._occurrences.get(name, 0) + 1
+        self._occurrences[name] = count
+        return name if count == 1 else f"{name}#{count}"
+
+
+def encode_payload(payload: BaseModel | Mapping[str, Any]) -> bytes:
+    """A payload in canonical form: plain JSON that the job type's model reads back. Raises values.ValueRefused."""
+    if isinstance(payload, BaseModel):
+        return values.encode(values.plain(reveal(payload)))
+    return values.encode(values.plain(dict(payload)))
+
+
+def reveal(model: BaseModel) -> Any:
+    """A model's JSON form with its secrets in clear, for the payload itself and nothing else."""
+    return _revealed(model, model.model_dump(mode="json"))
+
+
+def _revealed(value: Any, dumped: Any) -> Any:
+    if hasattr(value, "get_secret_value"):
+        secret = value.get_secret_value()
+        return secret.decode() if isinstance(secret, bytes) else secret
+    if isinstance(value, BaseModel) and isinstance(dumped, dict):
+        fields = {name: getattr(value, name, None) for name in type(value).model_fields}
+        return {name: _revealed(fields.get(name), item) for name, item in dumped.items()}
+    if isinstance(value, list | tuple) and isinstance(dumped, list):
+        return [_revealed(a, b) for a, b in zip(value, dumped, strict=True)]
+    if isinstance(value, dict) and isinstance(dumped, dict) and len(value) == len(dumped):
+        return {k: _revealed(v, dumped[k]) for (k, _), v in zip(dumped.items(), value.values(), strict=True)}
+    return dumped
+
+
+def _key(kind: str, identity: str | int) -> str:
+    if isinstance(identity, bool) or not isinstance(identity, str | int):
+        raise BadStep(f"id of {kind!r} must be a text or a whole number, got {identity!r}")
+    try:
+        return aggregate_key(kind, str(identity))
+    except ValueError as error:
+        raise BadStep(str(error)) from error
+
+
+def _encode(step: str, value: Any) -> bytes:
+    try:
+        return values.encode(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
+    except values.ValueRefused as error:
+        raise BadStep(f"{step}: the value cannot be recorded: {error}", step=step) from error
+
+
+class _HeldLease:
+    def __init__(self, session: Session, step: str, resource: str, ttl: float, wait: float) -> None:
+        self._session = session
+        self._ask = (step, resource, ttl, wait)
+        self._lease: LeaseHandle | None = None
+
+    async def __aenter__(self) -> LeaseHandle:
+        self._lease = await self._session.acquire(*self._ask)
+        return self._lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lease is not None:
+            self._session.release(self._lease)
+
+
+class BlockingContext:
+    """`Context` for plain `def` handlers, which run in a thread: the same methods, without `await`."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._loop = loop
+
+    def _run(self, pending: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(pending, self._loop).result()
+
+    def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        async def call() -> T:
+            return function(*args, **kwargs)
+
+        return self._run(call())
+
+    job_id = property(lambda self: self._context.job_id)
+    attempt = property(lambda self: self._context.attempt)
+    trace_id = property(lambda self: self._context.trace_id)
+    mode = property(lambda self: self._context.mode)
+    random = property(lambda self: self._context.random)
+
+    def uuid(self) -> UUID:
+        """See `Context.uuid`."""
+        return self._context.uuid()
+
+    def now(self) -> datetime:
+        """See `Context.now`."""
+        return self._call(self._context.now)
+
+    def load(self, type: str, id: str | int) -> Aggregate:  # noqa: A002
+        """See `Context.load`."""
+        return self._run(self._context.load(type, id))
+
+    def save(self, type: str, id: str | int, changes: Mapping[str, Any], *, expected: int) -> int:  # noqa: A002
+        """See `Context.save`."""
+        return self._run(self._context.save(type, id, changes, expected=expected))
+
+    def effect(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """See `Context.effect`."""
+        return self._run(self._context.effect(name, function, *args, **kwargs))
+
+    def decide(self, name: str, value: T, **because: Any) -> T:
+        """See `Context.decide`."""
+        return self._call(self._context.decide, name, value, **because)
+
+    def cache(self, source: str, key: str) -> Any:
+        """See `Context.cache`."""
+        return self._run(self._context.cache(source, key))
+
+    def lease(self, resource: str, ttl: float = 30, wait: float = 10) -> AbstractContextManager[LeaseHandle]:
+        """See `Context.lease`."""
+        return _BlockingLease(self, self._context.lease(resource, ttl, wait))
+
+    def note(self, name: str, **fields: Any) -> None:
+        """See `Context.note`."""
+        self._call(self._context.note, name, **fields)
+
+    def enqueue(self, handler_or_type: Callable[..., Any] | str, payload: Any, **options: Any) -> str:
+        """See `Context.enqueue`."""
+        return self._run(self._context.enqueue(handler_or_type, payload, **options))
+
+    def in_loop(self, pending: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the worker's loop and waits for it."""
+        return self._run(pending)
+
+
+class _BlockingLease:
+    def __init__(self, context: BlockingContext, lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
+        self._context = context
+        self._lease = lease
+
+    def __enter__(self) -> LeaseHandle:
+        return self._context.in_loop(_enter(self._lease))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._context.in_loop(_leave(self._lease))
+
+
+async def _enter(lease: AbstractAsyncContextManager[LeaseHandle]) -> LeaseHandle:
+    return await lease.__aenter__()
+
+
+async def _leave(lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
+    await lease.__aexit__(None, None, None)
+
+
+__all__ = ["DELETE", "Aggregate", "BlockingContext", "CacheAnswer", "Child", "Context", "LeaseHandle", "Session"]

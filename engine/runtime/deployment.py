@@ -1,0 +1,110 @@
+"""Where this process's Rewindq lives: the log, topics, codec, blobs and state folder, opened from settings.
+
+The only place that knows all adapters.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from ..blobs.folder import FolderBlobs
+from ..codec.avro import Codec
+from ..codec.registry import open_registry
+from ..core.names import Topics
+from ..log.opener import open_log
+from ..ports.blobs import Blobs
+from ..ports.clock import Clock
+from ..ports.log import Log, TopicSpec
+from .clock import SystemClock
+from .settings import Settings
+
+#: Submissions, commands and investigation entries stay readable this long; events stay.
+INPUT_RETENTION_MS = 30 * 86400 * 1000
+
+
+class NotCreated(Exception):
+    """The namespace has no topics on this log yet. Says what creates them."""
+
+
+class BodyTooLarge(Exception):
+    """A payload, result or answer is over the inline limit and there is no blob store. Names both sizes."""
+
+
+class Deployment:
+    """The parts, opened. Close it, or use it as a context manager."""
+
+    def __init__(self, settings: Settings, log: Log, codec: Codec, blobs: Blobs | None, clock: Clock) -> None:
+        self.settings = settings
+        self.log = log
+        self.codec = codec
+        self.blobs = blobs
+        self.clock = clock
+        self.topics = Topics(settings.namespace)
+        self.group = self.topics.worker_group
+        self._partitions: int | None = None
+
+    @classmethod
+    def open(cls, settings: Settings) -> Deployment:
+        """Opens the log and what stands beside it. Raises LogUnavailable, SettingsError."""
+        log = open_log(settings.log)
+        codec = Codec(open_registry(settings.schema_registry_url) if settings.schema_registry_url else None)
+        folder = settings.blobs_folder
+        return cls(settings, log, codec, FolderBlobs(folder) if folder is not None else None, SystemClock())
+
+    @property
+    def partitions(self) -> int:
+        """The namespace's partition count. Raises NotCreated."""
+        if self._partitions is None:
+            found = self.log.topics(self.topics.jobs).get(self.topics.jobs)
+            if found is None:
+                raise NotCreated(
+                    f"namespace {self.settings.namespace!r} has no topics on {self.log.url}: "
+                    "submit a job or start a worker to create them, or check --log and --namespace"
+                )
+            self._partitions = found
+        return self._partitions
+
+    def ensure_topics(self) -> None:
+        """Creates the namespace's topics where they are missing."""
+        topics = self.topics
+        known = self.log.topics(topics.jobs).get(topics.jobs)
+        count = known if known is not None else self.settings.partitions
+        inputs = (topics.jobs, topics.commands, topics.investigation)
+        self.log.create_topics(
+            [TopicSpec(name, count, INPUT_RETENTION_MS) for name in inputs]
+            + [TopicSpec(name, count) for name in (topics.lifecycle, topics.domain)]
+            + [TopicSpec(topics.snapshots, count, compact=True), TopicSpec(topics.branches, 1, compact=True)]
+        )
+
+    def large(self, data: bytes | None) -> tuple[bytes | None, str | None]:
+        """A body as `(inline, reference)`: over the limit it goes to the blob store. Raises BodyTooLarge."""
+        limit = self.settings.body_limit_bytes
+        if data is None or len(data) <= limit:
+            return data, None
+        if self.blobs is None:
+            raise BodyTooLarge(
+                f"a body of {len(data)} bytes is over the limit of {limit}, and no blob store is set: "
+                "give a folder that all workers share (--blobs or REWINDQ_BLOBS)"
+            )
+        return None, self.blobs.put(data)
+
+    def store_path(self, partition: int) -> Path:
+        """The folder of a partition's store."""
+        return self.branch_folder("main") / f"p{partition}"
+
+    def branch_folder(self, branch: str) -> Path:
+        """The folder that holds a branch's stores."""
+        return Path(self.settings.state_dir) / self.settings.namespace / branch
+
+    def close(self) -> None:
+        """Closes the log."""
+        self.log.close()
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,150 @@
+"""Folding a partition's committed events into a store: recovery of a worker, rebuilds, branches, checks.
+
+Reading goes on until the reader's position reaches the log's end, so transaction markers, empty partitions and a low
+watermark above the checkpoint end it just as records do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..codec.avro import Codec, UndecodableRecord
+from ..core.events import EventRecord
+from ..core.fold import apply_record
+from ..core.merge import Merge, Merged
+from ..core.state import STATE_FORMAT
+from ..ports.log import Log, LogDamaged, Reader
+from ..ports.store import Family, Put, Store
+from ..store.working import POSITIONS, Positions, WorkingSet, encode_positions, read_positions, trace_put
+
+#: Records folded before they are written as one batch.
+CHUNK = 2000
+
+
+class StoreAhead(Exception):
+    """The store reflects more than its log holds: another log, or one that lost records. It is refused."""
+
+
+class PartitionTopics(NamedTuple):
+    """The two topics that hold a partition's events, and which partition of them."""
+
+    lifecycle: str
+    domain: str
+    partition: int
+
+
+class Tail:
+    """Folds what the log holds beyond a store's positions. Not thread-safe.
+
+    `watch` is called with each merged record, stale ones included, before it is applied.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        codec: Codec,
+        source: PartitionTopics,
+        store: Store,
+        watch: Callable[[Merged], None] | None = None,
+    ) -> None:
+        self._log = log
+        self._codec = codec
+        self._source = source
+        self._store = store
+        self._watch = watch
+        self.positions = check_positions(log, source, store)
+        self.states = WorkingSet(store)
+        self.merge = Merge(
+            (source.lifecycle, source.domain),
+            self.positions.seq,
+            self.positions.fences or None,
+            self.positions.applied_epoch,
+        )
+        self.stale: list[Merged] = []
+
+    def catch_up(self, progress: Callable[[int], None] | None = None) -> int:
+        """Folds to the log's present end; returns the number of events applied."""
+        source = self._source
+        places = [(source.lifecycle, source.partition), (source.domain, source.partition)]
+        ends = {place: self._log.bounds(*place)[1] for place in places}
+        reader = self._log.reader({place: self.positions.offsets.get(place[0], 0) for place in places})
+        events = 0
+        try:
+            while any(reader.position(*place) < ends[place] for place in places):
+                for record in reader.poll(CHUNK, 1.0):
+                    decoded = self._decode(record.topic, record.offset, record.value)
+                    self.merge.push(record.topic, record.offset, decoded)
+                merged = list(self.merge.take())
+                self._read_to(reader)
+                events += self._apply(merged)
+                if progress is not None:
+                    progress(events)
+            merged = list(self.merge.finish())
+            self._read_to(reader)
+        finally:
+            reader.close()
+        return events + self._apply(merged)
+
+    def _read_to(self, reader: Reader) -> None:
+        for topic in (self._source.lifecycle, self._source.domain):
+            position = reader.position(topic, self._source.partition)
+            self.positions.offsets[topic] = self.merge.resume_at(topic, position)
+
+    def _decode(self, topic: str, offset: int, value: bytes | None) -> EventRecord:
+        try:
+            return self._codec.decode(value)
+        except UndecodableRecord as error:
+            raise LogDamaged(
+                f"{topic} partition {self._source.partition} offset {offset} cannot be decoded: {error}"
+            ) from error
+
+    def _apply(self, merged: list[Merged]) -> int:
+        events = 0
+        traces: list[Put] = []
+        for item in merged:
+            if self._watch is not None:
+                self._watch(item)
+            if item.stale is not None:
+                self.stale.append(item)
+                continue
+            record = item.record
+            if record.seq < 0:
+                continue
+            apply_record(self.states, record)
+            events += len(record.events)
+            self.positions.lamport = max(self.positions.lamport, record.lamport + len(record.events))
+            if record.job_id is not None:
+                domain = item.topic == self._source.domain
+                traces.append(trace_put(record.job_id, record.seq, domain, item.offset))
+        self._write(traces)
+        return events
+
+    def _write(self, traces: list[Put]) -> None:
+        turn, changes = self.states.collect()
+        self.positions.seq = self.merge.expected
+        self.positions.fences = dict(self.merge.fences)
+        self.positions.applied_epoch = self.merge.applied_epoch
+        self._store.write([*changes, *traces, Put(Family.META, POSITIONS, encode_positions(self.positions))])
+        self.states.stored(turn)
+
+
+def check_positions(log: Log, source: PartitionTopics, store: Store) -> Positions:
+    """The store's positions, held against the log. Raises StoreAhead naming both."""
+    positions = read_positions(store)
+    identity = log.identity()
+    if positions is None:
+        return Positions(offsets={}, fences={}, log_identity=identity)
+    if positions.log_identity != identity:
+        raise StoreAhead(f"the store was made from log {positions.log_identity}, this is log {identity}")
+    if positions.state_format != STATE_FORMAT:
+        raise StoreAhead(f"the store has state format {positions.state_format}, this version writes {STATE_FORMAT}")
+    for topic in (source.lifecycle, source.domain):
+        reflected = positions.offsets.get(topic, 0)
+        _, end = log.bounds(topic, source.partition)
+        if reflected > end:
+            raise StoreAhead(
+                f"the store reflects {topic} partition {source.partition} up to offset {reflected}, "
+                f"but the log ends at {end}"
+            )
+    return positions

@@ -1,0 +1,239 @@
+"""The working set: the fold's map of one partition, in memory over its store.
+
+The fold changes it at once; what changed since the last `collect` becomes the next write batch, which is applied only
+after the log has committed the events. Values stay cached; clean ones are evicted, oldest use first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..core import state as s
+from ..core.aggregate import rebuild
+from ..core.merge import Fence
+from ..ports.store import Delete, Family, Put, View
+
+T = TypeVar("T")
+
+POSITIONS = b"positions"
+COUNTS = b"counts"
+#: META keys that say where the log was read to; they differ between a live store and its rebuild on the same events.
+NOT_CONTENT = (POSITIONS,)
+
+
+class Positions(msgspec.Struct, array_like=True):
+    """What a store reflects: next offsets by topic name, the next event number, the writers' fences."""
+
+    offsets: dict[str, int] = {}
+    seq: int = 0
+    lamport: int = 0
+    fences: dict[str, Fence] = {}
+    applied_epoch: int = 0
+    log_identity: str = ""
+    state_format: int = s.STATE_FORMAT
+
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode_positions = msgspec.msgpack.Decoder(Positions).decode
+_decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+
+def read_positions(view: View) -> Positions | None:
+    """What the store reflects, None when it is new."""
+    data = view.get(Family.META, POSITIONS)
+    return None if data is None else _decode_positions(data)
+
+
+def read_counts(view: View) -> dict[str, int]:
+    """Jobs by status."""
+    data = view.get(Family.META, COUNTS)
+    return {} if data is None else _decode_counts(data)
+
+
+def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
+    """An aggregate as of `seq` (None: the newest), from at most SNAPSHOT_EVERY stored versions."""
+    raw = key.encode()
+    head = view.latest(Family.AGGREGATES, raw) if seq is None else view.at(Family.AGGREGATES, raw, seq)
+    if head is None:
+        return s.NO_AGGREGATE
+    newest = s.decode_version(head.value)
+    stored = [
+        (version.seq, s.decode_version(version.value))
+        for version in view.history(Family.AGGREGATES, raw, first=newest.snapshot_seq, last=head.seq)
+    ]
+    return rebuild(stored)
+
+
+class WorkingSet:
+    """Implements the fold's `States` over a store."""
+
+    def __init__(self, view: View, *, cache_max: int = 50_000) -> None:
+        self._view = view
+        self._cache: dict[tuple[Family, str], tuple[Any, int]] = {}
+        self._cache_max = cache_max
+        self._changes: list[Put | Delete] = []
+        self._turn = 1
+        self._stored_turn = 0
+        self.counts = read_counts(view)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------
+
+    def head(self, job_id: str) -> s.JobHead | None:
+        """What never changes about the job."""
+        return self._plain(Family.PAYLOADS, job_id, s.decode_head)
+
+    def set_head(self, job_id: str, head: s.JobHead) -> None:
+        """Stores it, once."""
+        self._remember(Family.PAYLOADS, job_id, head)
+        self._changes.append(Put(Family.PAYLOADS, job_id.encode(), s.encode_state(head)))
+
+    def job(self, job_id: str) -> s.JobState | None:
+        """Where the job stands."""
+        return self._versioned(Family.JOBS, job_id, s.decode_job)
+
+    def set_job(self, job_id: str, seq: int, before: s.JobState | None, after: s.JobState) -> None:
+        """Stores its next state, its place in the ready and timer indexes, and the counts by status."""
+        self._remember(Family.JOBS, job_id, after)
+        self._changes.append(Put(Family.JOBS, job_id.encode(), s.encode_state(after), seq))
+        old = None if before is None else before.status
+        if old != after.status:
+            if old is not None:
+                self.counts[old] -= 1
+            self.counts[after.status] = self.counts.get(after.status, 0) + 1
+        if old in (s.DELAYED, s.RETRYING) and before is not None and before.due is not None:
+            self._changes.append(Delete(Family.TIMERS, s.timer_key(before.due, job_id)))
+        elif old == s.WAITING:
+            self._changes.append(Delete(Family.READY, self._ready_key(job_id)))
+        if after.status in (s.DELAYED, s.RETRYING) and after.due is not None:
+            self._changes.append(Put(Family.TIMERS, s.timer_key(after.due, job_id), b""))
+        elif after.status == s.WAITING:
+            self._changes.append(Put(Family.READY, self._ready_key(job_id), job_id.encode()))
+
+    def _ready_key(self, job_id: str) -> bytes:
+        head = self.head(job_id)
+        return s.ready_key(0, 0) if head is None else s.ready_key(head.priority, head.accepted_seq)
+
+    def open_effects(self, job_id: str) -> s.OpenEffects | None:
+        """The job's attempt and effect keys, while it is not over."""
+        return self._plain(Family.RUNNING, job_id, s.decode_open)
+
+    def set_open_effects(self, job_id: str, value: s.OpenEffects | None) -> None:
+        """Stores or removes them."""
+        self._remember(Family.RUNNING, job_id, value)
+        raw = job_id.encode()
+        self._changes.append(
+            Delete(Family.RUNNING, raw) if value is None else Put(Family.RUNNING, raw, s.encode_state(value))
+        )
+
+    # --- leases, effects, aggregates --------------------------------------------------------------------------------
+
+    def lease(self, resource: str) -> s.Lease | None:
+        """The newest grant of a resource."""
+        return self._versioned(Family.LEASES, resource, s.decode_lease)
+
+    def set_lease(self, resource: str, seq: int, value: s.Lease) -> None:
+        """Stores a grant or its release."""
+        self._remember(Family.LEASES, resource, value)
+        self._changes.append(Put(Family.LEASES, resource.encode(), s.encode_state(value), seq))
+
+    def idempotency(self, key: str) -> s.Idempotency | None:
+        """What is known under an effect's key."""
+        found = self.idempotency_at(key)
+        return None if found is None else found[1]
+
+    def idempotency_at(self, key: str) -> tuple[int, s.Idempotency] | None:
+        """The same with the position that wrote it."""
+        cached = self._cache.get((Family.IDEMPOTENCY, key))
+        if cached is not None:
+            found: tuple[int, s.Idempotency] | None = cached[0]
+            return found
+        version = self._view.latest(Family.IDEMPOTENCY, key.encode())
+        found = None if version is None else (version.seq, s.decode_idempotency(version.value))
+        self._cache[(Family.IDEMPOTENCY, key)] = (found, 0)
+        return found
+
+    def set_idempotency(self, key: str, seq: int, value: s.Idempotency) -> None:
+        """Stores it."""
+        self._remember(Family.IDEMPOTENCY, key, (seq, value))
+        self._changes.append(Put(Family.IDEMPOTENCY, key.encode(), s.encode_state(value), seq))
+
+    def aggregate(self, key: str) -> s.Aggregate:
+        """The aggregate's newest version, `NO_AGGREGATE` when there is none."""
+        cached = self._cache.get((Family.AGGREGATES, key))
+        if cached is not None:
+            value: s.Aggregate = cached[0]
+            return value
+        value = read_aggregate(self._view, key)
+        self._cache[(Family.AGGREGATES, key)] = (value, 0)
+        return value
+
+    def set_aggregate(self, key: str, value: s.Aggregate, stored: s.AggregateVersion) -> None:
+        """Stores its next version at `value.seq`."""
+        self._remember(Family.AGGREGATES, key, value)
+        self._changes.append(Put(Family.AGGREGATES, key.encode(), s.encode_state(stored), value.seq))
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def collect(self) -> tuple[int, list[Put | Delete]]:
+        """Ends the turn: its number and what it changed, to be written once the log has committed it."""
+        changes, self._changes = self._changes, []
+        if changes:
+            changes.append(Put(Family.META, COUNTS, _encode(self.counts)))
+        turn = self._turn
+        self._turn += 1
+        return turn, changes
+
+    def stored(self, turn: int) -> None:
+        """The changes up to this turn are in the store: their values may be evicted."""
+        self._stored_turn = turn
+        if len(self._cache) > self._cache_max:
+            self._evict()
+
+    def _evict(self) -> None:
+        surplus = len(self._cache) - self._cache_max * 3 // 4
+        clean = []
+        for key, (_, turn) in self._cache.items():
+            if turn <= self._stored_turn:
+                clean.append(key)
+                if len(clean) >= surplus:
+                    break
+        for key in clean:
+            del self._cache[key]
+
+    def _remember(self, family: Family, key: str, value: object) -> None:
+        place = (family, key)
+        self._cache.pop(place, None)
+        self._cache[place] = (value, self._turn)
+
+    def _plain(self, family: Family, key: str, decode: Callable[[bytes], T]) -> T | None:
+        cached = self._cache.get((family, key))
+        if cached is not None:
+            value: T | None = cached[0]
+            return value
+        data = self._view.get(family, key.encode())
+        value = None if data is None else decode(data)
+        self._cache[(family, key)] = (value, 0)
+        return value
+
+    def _versioned(self, family: Family, key: str, decode: Callable[[bytes], T]) -> T | None:
+        cached = self._cache.get((family, key))
+        if cached is not None:
+            value: T | None = cached[0]
+            return value
+        version = self._view.latest(family, key.encode())
+        value = None if version is None else decode(version.value)
+        self._cache[(family, key)] = (value, 0)
+        return value
+
+
+def encode_positions(positions: Positions) -> bytes:
+    """The META value of positions."""
+    return _encode(positions)
+
+
+def trace_put(job_id: str, seq: int, domain: bool, offset: int) -> Put:
+    """Points from a job's trace to a record: which topic, which offset."""
+    return Put(Family.TRACES, s.trace_key(job_id, seq), bytes([domain]) + offset.to_bytes(8, "big").lstrip(b"\0"))

@@ -1,0 +1,297 @@
+"""Attempts: starting them, running their handlers, and deciding what their end means."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from pydantic import BaseModel
+
+from rewindq.engine.core import decide as d
+from rewindq.engine.core import events as e
+from rewindq.engine.core import state as s
+from rewindq.engine.core import values
+from rewindq.engine.core.retry import FailureClass
+from rewindq.engine.core.secrets import scrub_text, secret_texts
+from rewindq.engine.effects.errors import AttemptEnded, StepError
+from rewindq.engine.ports.blobs import BlobMissing
+from rewindq.engine.runtime.app import App
+from rewindq.engine.runtime.context import BlockingContext, Context
+from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
+from rewindq.engine.runtime.failures import classify
+
+from .intake import Intake, describe, read_payload
+from .leases import Leases
+from .owner import About, Owner
+from .queue import Ready, ReadyQueue, ready
+from .run import Run
+from .session import LiveSession
+from .timers import Timers
+
+log = structlog.get_logger(__name__)
+
+
+class Attempts:
+    """All running attempts of a worker. Everything here runs in the event loop."""
+
+    def __init__(
+        self, deployment: Deployment, app: App, intake: Intake, wake: Callable[[], None], threads: int
+    ) -> None:
+        self.deployment = deployment
+        self.app = app
+        self.wake = wake
+        self.queues: dict[int, ReadyQueue] = {}
+        self.timers: dict[int, Timers] = {}
+        self.leases = Leases(self.queues, wake)
+        self.running: dict[str, Run] = {}
+        self.by_type: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self._intake = intake
+        self._draw = random.Random()
+        self._dirty: set[Run] = set()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-handler")
+        self._effects = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-effect")
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    def full_types(self) -> set[str]:
+        """Job types at their concurrency limit."""
+        return {
+            name for name, count in self.by_type.items() if (limit := self.app.types[name].concurrency) and count >= limit
+        }
+
+    def start(self, owner: Owner, entry: Ready) -> Run | None:
+        """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
+
+        A job whose type this worker does not know, or whose payload is refused by now, is parked.
+        """
+        job = owner.states.job(entry.job_id)
+        head = owner.states.head(entry.job_id)
+        assert job is not None and head is not None
+        about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
+        job_type = self.app.types.get(head.type)
+        if job_type is None:
+            self._free(owner, entry.resource)
+            known = ", ".join(sorted(self.app.types)) or "none"
+            reason = f"unknown job type {head.type!r}; this worker's app has: {known}"
+            self._park(owner, about._replace(attempt=job.attempt), FailureClass.VALIDATION, reason)
+            return None
+        lease = owner.states.lease(head.resource) if head.resource is not None else None
+        timeout_ms = None if job_type.timeout is None else int(job_type.timeout * 1000)
+        event = d.decide_start(job, lease, head.resource, timeout_ms)
+        owner.append(about, (event,))
+        run = Run(
+            owner, entry.job_id, head, job.attempt + 1, job_type, event.fencing_token, self.deployment.clock
+        )
+        self.running[entry.job_id] = run
+        self.by_type[head.type] += 1
+        return run
+
+    def spawn(self, run: Run) -> None:
+        """Runs the handler of an attempt whose start is durable."""
+        if run.closed:
+            return
+        loop = asyncio.get_running_loop()
+        run.began = run.clock.monotonic()
+        run.task = loop.create_task(self._execute(run))
+        if run.job_type.timeout is not None:
+            run.timer = loop.call_later(run.job_type.timeout, self._timed_out, run)
+
+    async def _execute(self, run: Run) -> None:
+        session = LiveSession(run, self, self._effects)
+        try:
+            payload = read_payload(self.deployment, run.job_type, run.head.payload, run.head.payload_ref)
+            if run.head.secrets:
+                run.secrets = secret_texts(run.head.payload or b"{}", run.head.secrets)
+            context = Context(session)
+            if run.job_type.is_async:
+                result = await run.job_type.function(context, payload)
+            else:
+                loop = asyncio.get_running_loop()
+                blocking = BlockingContext(context, loop)
+                result = await loop.run_in_executor(self._pool, run.job_type.function, blocking, payload)
+            if run.closed:
+                return
+            self._succeed(run, result)
+        except AttemptEnded as error:
+            if not run.closed:
+                self._fail(run, StepLost(str(error)))
+        except asyncio.CancelledError:
+            if not run.closed:
+                self._fail(run, StepLost("the handler was cancelled from inside"))
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its attempt
+            if not run.closed:
+                self._fail(run, error)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def _succeed(self, run: Run, result: object) -> None:
+        try:
+            data = encode_result(result)
+            inline, ref = self.deployment.large(data)
+        except (values.ValueRefused, BodyTooLarge) as error:
+            raise ResultRefused(f"the result cannot be recorded: {error}") from error
+        self._end(run, (e.Event(e.JobSucceeded(inline, ref, run.duration)),), s.SUCCEEDED)
+
+    def _fail(self, run: Run, error: BaseException) -> None:
+        terminal = isinstance(error, StepError) and error.terminal
+        kind = classify(self.app, error)
+        if isinstance(error, BlobMissing | ResultRefused):
+            terminal, kind = True, FailureClass.VALIDATION
+        text = describe(error) if isinstance(error, Exception) else str(error)
+        failure = d.AttemptFailure(
+            kind,
+            scrub_text(text or type(error).__qualname__, run.secrets),
+            getattr(error, "step", None),
+            _exception_name(error),
+            run.duration,
+            getattr(error, "retry_after", None),
+            terminal,
+        )
+        self._failed(run, failure)
+
+    def _failed(self, run: Run, failure: d.AttemptFailure, doubts: tuple[e.Event, ...] = ()) -> None:
+        owner = run.owner
+        job = owner.states.job(run.job_id)
+        assert job is not None
+        now = self.deployment.clock.now_us()
+        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random())
+        last = events[-1].body
+        self._end(run, (*doubts, *events), s.RETRYING if isinstance(last, e.RetryScheduled) else s.INVESTIGATION)
+        if isinstance(last, e.RetryScheduled):
+            self.timers[owner.partition].add(last.due, run.job_id)
+        else:
+            self._intake.investigate(owner, self._about(run), events[-1])
+
+    def _timed_out(self, run: Run) -> None:
+        if run.closed:
+            return
+        reason = f"no result within {run.job_type.timeout:g} s"
+        failure = d.AttemptFailure(FailureClass.TIMEOUT, reason, None, None, run.duration)
+        self._abort(run)
+        self._failed(run, failure, self._doubts(run, "the attempt timed out in the middle of the call"))
+
+    def cancel(self, job_id: str, body: e.CancelRequested) -> None:
+        """Ends a running attempt for an operator. A call under way leaves its effect in doubt, for a person."""
+        run = self.running.get(job_id)
+        if run is None or run.closed:
+            return
+        self._abort(run)
+        doubts = self._doubts(run, "the job was cancelled in the middle of the call")
+        if not doubts:
+            self._end(run, (e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail"),), s.CANCELLED)
+            return
+        reason = f"cancelled ({body.reason}) while a call was under way: {doubts[0].step} is in doubt"
+        events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
+        self._end(run, (*doubts, *events), s.INVESTIGATION)
+        self._intake.investigate(run.owner, self._about(run), events[-1])
+
+    def hand_back(self, run: Run, reason: str) -> None:
+        """Gives a job back without using up an attempt (orderly shutdown, hand-over)."""
+        if run.closed:
+            return
+        self._abort(run)
+        doubts = self._doubts(run, f"{reason} in the middle of the call")
+        self._end(run, (*doubts, e.Event(e.AttemptHandedBack(reason))), s.WAITING)
+        self.requeue(run.owner, run.job_id)
+
+    def abandon(self, run: Run) -> None:
+        """Stops an attempt whose partition has passed on: nothing is decided any more."""
+        run.close()
+        if run.task is not None:
+            run.task.cancel()
+        self.running.pop(run.job_id, None)
+        self.by_type[run.head.type] -= 1
+        self._dirty.discard(run)
+
+    def _abort(self, run: Run) -> None:
+        run.flush()
+        self.leases.end_run(run)
+        run.close()
+        if run.task is not None:
+            run.task.cancel()
+
+    def _doubts(self, run: Run, reason: str) -> tuple[e.Event, ...]:
+        return d.doubts(run.owner.states.open_effects(run.job_id), reason)
+
+    def _end(self, run: Run, events: tuple[e.Event, ...], outcome: str) -> None:
+        if not run.closed:
+            run.flush()
+            self.leases.end_run(run)
+            run.close()
+        run.flush(events)
+        self._dirty.discard(run)
+        self.running.pop(run.job_id, None)
+        self.by_type[run.head.type] -= 1
+        self.ended[outcome] += 1
+        if run.job_type.concurrency is not None:
+            self.queues[run.owner.partition].type_free(run.head.type)
+        self._free(run.owner, run.head.resource)
+        self.wake()
+
+    def _free(self, owner: Owner, resource: str | None) -> None:
+        if resource is not None:
+            self.leases.freed(owner.partition, resource)
+
+    def _about(self, run: Run) -> About:
+        return About.job(run.job_id, run.head, run.attempt, run.owner.partition, run.owner.seq - 1)
+
+    def _park(self, owner: Owner, about: About, kind: FailureClass, reason: str) -> None:
+        events = d.investigation(kind, reason, None)
+        owner.append(about, events)
+        self._intake.investigate(owner, about, events[-1])
+
+    # --- bookkeeping ------------------------------------------------------------------------------------------------------
+
+    def requeue(self, owner: Owner, job_id: str) -> None:
+        """Puts a job that waits (again) into the ready queue."""
+        head = owner.states.head(job_id)
+        assert head is not None
+        self.queues[owner.partition].push(
+            ready(head.priority, head.accepted_seq, job_id, head.type, head.resource)
+        )
+
+    def touched(self, run: Run) -> None:
+        """The run has events that must not wait for its next step."""
+        self._dirty.add(run)
+        self.wake()
+
+    def flush_dirty(self) -> None:
+        """Decides what touched runs have buffered, before a turn closes."""
+        for run in self._dirty:
+            if not run.closed:
+                run.flush()
+        self._dirty.clear()
+
+    def shutdown(self) -> None:
+        """Frees the threads; a handler that hangs in one is left behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._effects.shutdown(wait=False, cancel_futures=True)
+
+
+class ResultRefused(Exception):
+    """What a handler returned cannot be kept; its effects stand."""
+
+
+class StepLost(StepError):
+    """The handler's attempt was ended from inside, or a lease it relied on was lost."""
+
+    failure_class = FailureClass.CONCURRENCY
+
+
+def encode_result(result: object) -> bytes | None:
+    """A handler's result in canonical form. Raises values.ValueRefused."""
+    if result is None:
+        return None
+    if isinstance(result, BaseModel):
+        return values.encode(result.model_dump(mode="json"))
+    return values.encode(result)
+
+
+def _exception_name(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error, StepError) and error.__cause__ is not None else error
+    return f"{type(cause).__module__}.{type(cause).__qualname__}"

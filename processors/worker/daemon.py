@@ -1,0 +1,207 @@
+"""Worker processes: one event loop each, a supervisor over several, orderly ends on SIGTERM and SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+import structlog
+
+from rewindq.engine.runtime.app import load_app
+from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.settings import Settings
+
+from .worker import Report, Worker, WorkerOptions
+
+log = structlog.get_logger(__name__)
+
+#: A child that died is started again after this many seconds; it is given up when it dies too often.
+RESTART_DELAY = 0.5
+RESTARTS_MAX = 20
+#: A child reports to the supervisor this often, in seconds.
+REPORT_EVERY = 0.1
+
+
+@dataclass(frozen=True)
+class DaemonOptions:
+    """What the `worker` command asks for."""
+
+    app: str
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
+    until_idle: bool = False
+    metrics_port: int | None = None
+
+
+def run_worker(settings: Settings, options: DaemonOptions, reports: IO[str] | None = None) -> Report:
+    """Runs one worker process until it is stopped or idle; returns what it did.
+
+    With `reports`, lines of JSON about its state are written there and the supervisor decides when it ends.
+    """
+    loaded = load_app(options.app)
+    with Deployment.open(settings) as deployment:
+        deployment.ensure_topics()
+        worker = Worker(deployment, loaded, options.worker)
+        if options.metrics_port is not None:
+            serve_metrics(options.metrics_port, lambda: worker.report)
+        return asyncio.run(_run(worker, options, reports))
+
+
+async def _run(worker: Worker, options: DaemonOptions, reports: IO[str] | None) -> Report:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    telling = loop.create_task(_tell(worker, reports)) if reports is not None else None
+    try:
+        alone = options.until_idle and reports is None
+        return await worker.run((lambda report: report.idle) if alone else None)
+    finally:
+        if telling is not None:
+            telling.cancel()
+            _write(worker.report, reports)
+
+
+async def _tell(worker: Worker, reports: IO[str] | None) -> None:
+    while True:
+        _write(worker.report, reports)
+        await asyncio.sleep(REPORT_EVERY)
+
+
+def _write(report: Report, reports: IO[str] | None) -> None:
+    if reports is not None:
+        reports.write(json.dumps(vars(report)) + "\n")
+        reports.flush()
+
+
+def serve_metrics(port: int, report: Callable[[], Report]) -> None:
+    """Serves the worker's counters for Prometheus on loopback."""
+    from prometheus_client import REGISTRY, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    class Collector:
+        def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
+            now = report()
+            jobs = CounterMetricFamily("rewindq_attempts", "Attempts that ended", labels=["outcome"])
+            jobs.add_metric(["succeeded"], now.succeeded)
+            jobs.add_metric(["failed"], now.failed)
+            return [
+                jobs,
+                CounterMetricFamily("rewindq_turns", "Commits to the log", value=now.turns),
+                CounterMetricFamily("rewindq_records", "Records appended", value=now.records),
+                GaugeMetricFamily("rewindq_partitions_owned", "Partitions owned", value=now.owned),
+            ]
+
+    REGISTRY.register(Collector())
+    start_http_server(port, addr="127.0.0.1")
+
+
+class _Child:
+    """A worker process and what it last reported."""
+
+    def __init__(self, command: list[str]) -> None:
+        read, write = os.pipe()
+        self.process = subprocess.Popen([*command, "--report-fd", str(write)], pass_fds=(write,))
+        os.close(write)
+        self.fd = read
+        self.report = Report()
+        self._tail = b""
+
+    def read(self) -> None:
+        """Takes in what the child has reported."""
+        data = os.read(self.fd, 65536)
+        self._tail += data
+        *lines, self._tail = self._tail.split(b"\n")
+        if lines:
+            self.report = Report(**json.loads(lines[-1]))
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Supervisor:
+    """Keeps several worker processes running; a killed one is started again."""
+
+    def __init__(self, command: list[str], processes: int, *, until_idle: bool, partitions: Callable[[], int]) -> None:
+        self._command = command
+        self._processes = processes
+        self._until_idle = until_idle
+        self._partitions = partitions
+        self._stopping = False
+        self._ended = Report()
+        self._restarts = 0
+
+    def run(self) -> Report:
+        """Runs until stopped, or until all are idle. Returns the sum of what the children reported."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        children = [_Child(self._command) for _ in range(self._processes)]
+        idle_rounds = 0
+        while children:
+            readable, _, _ = select.select([child.fd for child in children], [], [], REPORT_EVERY)
+            for child in children:
+                if child.fd in readable:
+                    child.read()
+            children = self._replace_dead(children)
+            idle_rounds = idle_rounds + 1 if self._until_idle and self._all_idle(children) else 0
+            if idle_rounds > 3:
+                self._stopping = True
+            if self._stopping:
+                self._end(children)
+                break
+        return self._ended
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._stopping = True
+
+    def _all_idle(self, children: list[_Child]) -> bool:
+        owned = sum(child.report.owned for child in children)
+        return owned >= self._partitions() and all(c.report.idle or not c.report.owned for c in children)
+
+    def _replace_dead(self, children: list[_Child]) -> list[_Child]:
+        alive = []
+        for child in children:
+            code = child.process.poll()
+            if code is None:
+                alive.append(child)
+                continue
+            self._account(child)
+            if self._stopping:
+                continue
+            self._restarts += 1
+            if code == 2 or self._restarts > RESTARTS_MAX:
+                self._stopping = True
+                raise SystemExit(code if code > 0 else 1)
+            log.warning("a worker process died; starting another", pid=child.process.pid, code=code)
+            time.sleep(RESTART_DELAY)
+            alive.append(_Child(self._command))
+        return alive
+
+    def _end(self, children: list[_Child]) -> None:
+        for child in children:
+            child.process.send_signal(signal.SIGTERM)
+        for child in children:
+            child.process.wait()
+            self._account(child)
+
+    def _account(self, child: _Child) -> None:
+        while select.select([child.fd], [], [], 0)[0]:
+            before = child.report
+            child.read()
+            if child.report is before:
+                break
+        child.close()
+        for name in ("succeeded", "failed", "turns", "records"):
+            setattr(self._ended, name, getattr(self._ended, name) + getattr(child.report, name))
+
+
+def child_command(arguments: list[str]) -> list[str]:
+    """How a worker process is started: this same program, as one process."""
+    return [sys.executable, "-m", "rewindq.tools.cli", *arguments]

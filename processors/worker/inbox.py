@@ -1,0 +1,137 @@
+"""Between the thread that polls the log and the worker's event loop: records in, ownership changes across."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from rewindq.engine.ports.log import LogError, Member, Record
+
+log = structlog.get_logger(__name__)
+
+#: Records held for the loop before polling waits.
+BUFFER_MAX = 5_000
+#: How long a hand-over may hold up the poll thread, in seconds.
+HAND_OVER_MAX = 20.0
+
+Release = Callable[[list[int], bool], Coroutine[Any, Any, None]]
+
+
+class Inbox:
+    """Polls a member in a thread. Implements `Ownership` for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release) -> None:
+        self._loop = loop
+        self._wake = wake
+        self._release = release
+        self._records: deque[Record] = deque()
+        self._assigned: deque[int] = deque()
+        self._owned: set[int] = set()
+        self._room = threading.Event()
+        self._room.set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._member: Member | None = None
+        self.error: BaseException | None = None
+
+    # --- the loop's side --------------------------------------------------------------------------------------------
+
+    def start(self, member: Member) -> None:
+        """Begins to poll."""
+        self._member = member
+        self._thread = threading.Thread(target=self._poll, name="rewindq-poll", daemon=True)
+        self._thread.start()
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to `limit` records in the order in which they came."""
+        found = [self._records.popleft() for _ in range(min(limit, len(self._records)))]
+        if len(self._records) < BUFFER_MAX:
+            self._room.set()
+        if self._records:
+            self._wake()
+        return found
+
+    def new_partitions(self) -> list[int]:
+        """Partitions that were assigned since the last call."""
+        found = []
+        while self._assigned:
+            found.append(self._assigned.popleft())
+        return found
+
+    def rejoin(self, partitions: list[int]) -> None:
+        """Partitions that are still ours and must be taken over anew."""
+        self._assigned.extend(p for p in partitions if p in self._owned)
+        self._wake()
+
+    def owns(self, partition: int) -> bool:
+        """Whether the member owns the partition now."""
+        return partition in self._owned
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits for the loop."""
+        return bool(self._records or self._assigned)
+
+    def stop(self) -> None:
+        """Ends polling."""
+        self._stop.set()
+        self._room.set()
+
+    def join(self) -> None:
+        """Waits for the poll thread's end."""
+        if self._thread is not None:
+            self._thread.join()
+
+    # --- the poll thread's side -----------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        assert self._member is not None
+        try:
+            while not self._stop.is_set():
+                self._room.wait(0.1)
+                if not self._room.is_set():
+                    # No room: keep the membership alive without taking more.
+                    records = self._member.poll(0.0, 1)
+                else:
+                    records = self._member.poll(0.1)
+                if records:
+                    self._records.extend(records)
+                    if len(self._records) >= BUFFER_MAX:
+                        self._room.clear()
+                    self._loop.call_soon_threadsafe(self._wake)
+        except LogError as error:
+            self.error = error
+            log.error("the log cannot be read any more", error=str(error))
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def assigned(self, partitions: list[int]) -> None:
+        """Ownership: these are ours now."""
+        self._owned.update(partitions)
+        self._assigned.extend(partitions)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def revoked(self, partitions: list[int]) -> None:
+        """Ownership: hand these over; returns when their last commit has ended."""
+        self._hand_over(partitions, lost=False)
+
+    def lost(self, partitions: list[int]) -> None:
+        """Ownership: these are somebody else's already."""
+        self._hand_over(partitions, lost=True)
+
+    def _hand_over(self, partitions: list[int], *, lost: bool) -> None:
+        self._owned.difference_update(partitions)
+        kept = [record for record in self._records if record.partition in self._owned]
+        self._records.clear()
+        self._records.extend(kept)
+        if self._stop.is_set():
+            return
+        done = asyncio.run_coroutine_threadsafe(self._release(partitions, lost), self._loop)
+        try:
+            done.result(HAND_OVER_MAX)
+        except TimeoutError:
+            log.error("hand-over took too long; what is under way will be fenced", partitions=partitions)

@@ -1,0 +1,211 @@
+"""Taking in what producers and operators appended: submissions, commands, and what cannot be decoded.
+
+Nothing of it may stop the loop or disappear: what is not understood becomes an investigation entry that keeps the
+original bytes and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from rewindq.engine.codec.avro import UndecodableRecord
+from rewindq.engine.core import decide as d
+from rewindq.engine.core import events as e
+from rewindq.engine.core.partitioner import partition_for
+from rewindq.engine.core.retry import FailureClass
+from rewindq.engine.ports.blobs import BlobMissing
+from rewindq.engine.ports.log import Append, Record
+from rewindq.engine.runtime.app import App, JobType
+from rewindq.engine.runtime.deployment import Deployment
+
+from .owner import About, Owner
+
+#: Original bytes kept inside an investigation entry; larger ones go to the blob store, or are cut and said to be.
+ORIGINAL_MAX = 16 * 1024
+
+
+class Taken(NamedTuple):
+    """What became of an input record: the job whose state changed, if any."""
+
+    job_id: str | None
+    events: tuple[e.Event, ...]
+
+
+class Intake:
+    """Turns input records into decisions of their partition's owner."""
+
+    def __init__(self, deployment: Deployment, app: App) -> None:
+        self._deployment = deployment
+        self._app = app
+        self._topics = deployment.topics
+        self._partitions = deployment.partitions
+
+    def take(self, owner: Owner, record: Record) -> Taken:
+        """Takes one record in; its offset commits with the owner's turn."""
+        try:
+            return self._take(owner, record)
+        finally:
+            owner.read(record.topic, record.offset + 1)
+
+    def _take(self, owner: Owner, record: Record) -> Taken:
+        try:
+            decoded = self._deployment.codec.decode(record.value)
+            body = decoded.events[0].body if decoded.events else None
+        except UndecodableRecord as error:
+            return self._park(owner, record, f"cannot be decoded: {error}")
+        job_id = decoded.job_id
+        if not job_id or not valid_job_id(job_id):
+            return self._park(owner, record, f"names no usable job id: {job_id!r}")
+        if isinstance(body, e.JobSubmitted) and record.topic == self._topics.jobs:
+            return self._submission(owner, record, decoded, job_id, body)
+        if isinstance(body, e.CancelCommand | e.RetryCommand) and record.topic == self._topics.commands:
+            return self._command(owner, job_id, body)
+        if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
+            return self._rewound(owner, job_id, body)
+        return self._park(owner, record, f"holds {type(body).__name__}, which does not belong on {record.topic}")
+
+    def _submission(
+        self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted
+    ) -> Taken:
+        job_type = self._app.types.get(body.type)
+        refusal: tuple[FailureClass, str] | None = None
+        resource: str | None = None
+        key = body.key
+        if job_type is None:
+            known = ", ".join(sorted(self._app.types)) or "none"
+            refusal = (FailureClass.VALIDATION, f"unknown job type {body.type!r}; this worker's app has: {known}")
+        else:
+            try:
+                payload = read_payload(self._deployment, job_type, body.payload, body.payload_ref)
+                resource = job_type.resource_of(payload)
+                key = body.key or job_type.key_of(payload) or resource
+            except (ValidationError, ValueError, BlobMissing) as error:
+                refusal = (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
+        key = key or job_id
+        home = partition_for(key.encode(), self._partitions)
+        if body.key is not None or refusal is not None:
+            home = owner.partition
+        if refusal is None and resource is not None:
+            refusal = self._misplaced(resource, home)
+        submission = d.Submission(
+            job_id,
+            body,
+            decoded.timestamp,
+            record.offset,
+            key,
+            resource,
+            home,
+            refusal,
+            job_type.secrets if job_type is not None else (),
+        )
+        known_head = owner.states.head(job_id)
+        events = d.decide_submission(known_head, submission, owner.partition, self._deployment.clock.now_us())
+        about = About(
+            job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id
+        )
+        if isinstance(events[0].body, e.SubmissionForwarded):
+            self._forward(owner, record, home, key)
+            about = about._replace(job_id=None)
+        owner.append(about, events)
+        if isinstance(events[-1].body, e.MovedToInvestigation):
+            self.investigate(owner, about, events[-1])
+        return Taken(job_id if known_head is None else None, events)
+
+    def _misplaced(self, resource: str, home: int) -> tuple[FailureClass, str] | None:
+        place = partition_for(resource.encode(), self._partitions)
+        if place == home:
+            return None
+        return (
+            FailureClass.VALIDATION,
+            f"resource {resource!r} is at home on partition {place}, but the job's key puts it on {home}; "
+            "submit it without a key of its own, or give the job type key= equal to its resource",
+        )
+
+    def _forward(self, owner: Owner, record: Record, home: int, key: str) -> None:
+        """Appends the submission, as it was, to its home partition, in the turn that passes over it here."""
+        owner.add(
+            Append(record.topic, home, key.encode(), record.value, record.timestamp_ms, record.headers)
+        )
+
+    def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
+        head = owner.states.head(job_id)
+        job = owner.states.job(job_id)
+        if isinstance(body, e.CancelCommand):
+            events = d.decide_cancel(job, body)
+        else:
+            events = d.decide_operator_retry(job, body)
+        if head is None or job is None:
+            owner.append(About(None, 0, job_id.encode()), events)
+            return Taken(None, events)
+        owner.append(About.job(job_id, head, job.attempt, owner.partition, job.last_seq), events)
+        return Taken(job_id, events)
+
+    def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
+        event = e.Event(
+            e.GroupRewound(
+                body.group, body.input_topic, body.from_offset, body.to_offset, body.reason, body.actor, body.command_id
+            )
+        )
+        owner.append(About(None, 0, job_id.encode()), (event,))
+        return Taken(None, (event,))
+
+    def _park(self, owner: Owner, record: Record, reason: str) -> Taken:
+        """An entry for what can't become a job; its id names where it came from, so a rewind finds it there already."""
+        entry = f"{record.topic}-p{record.partition}-{record.offset}"
+        if owner.states.job(entry) is not None:
+            return Taken(None, ())
+        original, ref = self._keep(record.value or b"")
+        place = f"{record.topic} partition {record.partition} offset {record.offset}"
+        body = e.MovedToInvestigation(
+            FailureClass.VALIDATION,
+            d.bounded(f"{place}: {reason}"),
+            record.topic,
+            record.offset,
+            original,
+            ref,
+        )
+        event = e.Event(body, status="fail")
+        about = About(entry, 0, entry.encode())
+        owner.append(about, (event,))
+        self.investigate(owner, about, event)
+        return Taken(None, (event,))
+
+    def _keep(self, data: bytes) -> tuple[bytes, str | None]:
+        if len(data) <= ORIGINAL_MAX:
+            return data, None
+        blobs = self._deployment.blobs
+        return (b"", blobs.put(data)) if blobs is not None else (data[:ORIGINAL_MAX], f"cut from {len(data)} bytes")
+
+    def investigate(self, owner: Owner, about: About, event: e.Event) -> None:
+        """Puts an entry on the investigation topic, in the same turn."""
+        about = about._replace(causation_id=f"p{owner.partition}@{owner.seq - 1}", key=(about.job_id or "").encode())
+        owner.unnumbered(self._topics.investigation, owner.partition, about, event)
+
+
+def valid_job_id(job_id: str) -> bool:
+    """Ids are printable, without NUL, up to 200 characters."""
+    return 0 < len(job_id) <= 200 and job_id.isprintable()
+
+
+def read_payload(
+    deployment: Deployment, job_type: JobType, payload: bytes | None, payload_ref: str | None
+) -> BaseModel:
+    """A job's payload as its model. Raises ValidationError, or BlobMissing."""
+    if payload is None and payload_ref is not None:
+        if deployment.blobs is None:
+            raise BlobMissing(f"payload {payload_ref} is in a blob store, but this worker has none (--blobs)")
+        payload = deployment.blobs.get(payload_ref)
+    return job_type.model.model_validate_json(payload or b"{}")
+
+
+def describe(error: Exception) -> str:
+    """An error in a line or two; a model's complaints by path, without the refused values."""
+    if isinstance(error, ValidationError):
+        parts = [
+            f"{'.'.join(map(str, item['loc'])) or 'payload'}: {item['msg']}"
+            for item in error.errors(include_input=False, include_url=False)
+        ]
+        return "; ".join(parts)
+    return str(error)

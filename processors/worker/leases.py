@@ -1,0 +1,178 @@
+"""Leases on resources that are at home on the worker's own partitions.
+
+A lease is granted, renewed at a third of its TTL, and ended by its owner, all on the owner's monotonic clock. A job's
+own resource is held implicitly for its attempt; `ctx.lease` on it gives the same token again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rewindq.engine.core import events as e
+from rewindq.engine.effects.errors import AttemptEnded, LeaseUnavailable
+from rewindq.engine.runtime.context import LeaseHandle
+
+from .queue import ReadyQueue
+from .run import Run
+
+
+class _Held(NamedTuple):
+    run: Run
+    handle: LeaseHandle
+    step: str
+    ttl: float
+    since: float
+    renewed: list[float]
+    timer: list[asyncio.TimerHandle]
+
+
+class _Waiter(NamedTuple):
+    run: Run
+    granted: asyncio.Future[None]
+
+
+class Leases:
+    """Explicit leases of one worker, by (partition, resource)."""
+
+    def __init__(self, queues: dict[int, ReadyQueue], wake: Callable[[], None]) -> None:
+        self._queues = queues
+        self._wake = wake
+        self._held: dict[tuple[int, str], _Held] = {}
+        self._waiting: dict[tuple[int, str], deque[_Waiter]] = {}
+
+    async def acquire(self, run: Run, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
+        """Holds a resource for the run, waiting up to `wait` seconds. Raises LeaseUnavailable naming the holder."""
+        if resource == run.head.resource and run.token is not None:
+            return LeaseHandle(resource, run.token)
+        queue = self._queues[run.owner.partition]
+        asked = run.clock.monotonic()
+        holder = queue.holder(resource)
+        if holder is not None:
+            requested = e.LeaseRequested(int(ttl * 1000), holder)
+            run.flush((e.Event(requested, step=step, resource=resource),))
+            self._wake()
+            await self._wait(run, step, resource, wait, holder)
+            if run.closed:
+                queue.free(resource)
+                raise AttemptEnded("the attempt ended while it waited for a lease")
+        queue.hold(resource, run.job_id)
+        return self._grant(run, step, resource, ttl, int((run.clock.monotonic() - asked) * 1000))
+
+    async def _wait(self, run: Run, step: str, resource: str, wait: float, holder: str) -> None:
+        place = (run.owner.partition, resource)
+        waiter = _Waiter(run, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(place, deque()).append(waiter)
+        try:
+            async with asyncio.timeout(wait):
+                await waiter.granted
+        except TimeoutError as error:
+            refused = e.LeaseRefused(holder, int(wait * 1000), "not free within the wait")
+            if not run.closed:
+                run.flush((e.Event(refused, step=step, status="fail", resource=resource),))
+                self._wake()
+            raise LeaseUnavailable(f"{resource} is held by {holder}; waited {wait:g} s", step=step) from error
+        finally:
+            waiting = self._waiting.get(place)
+            if waiting is not None and waiter in waiting:
+                waiting.remove(waiter)
+
+    def _grant(self, run: Run, step: str, resource: str, ttl: float, waited: int) -> LeaseHandle:
+        known = run.owner.states.lease(resource)
+        token = (known.token if known is not None else 0) + 1
+        acquired = e.LeaseAcquired(int(ttl * 1000), waited)
+        run.flush((e.Event(acquired, step=step, resource=resource, fencing_token=token),))
+        now = run.clock.monotonic()
+        held = _Held(run, LeaseHandle(resource, token), step, ttl, now, [now], [])
+        self._held[(run.owner.partition, resource)] = held
+        run.leases.add(resource)
+        self._schedule(held)
+        self._wake()
+        return held.handle
+
+    def _schedule(self, held: _Held) -> None:
+        held.timer[:] = [asyncio.get_running_loop().call_later(held.ttl / 3, self._renew, held)]
+
+    def _renew(self, held: _Held) -> None:
+        if held.run.closed or held.handle.lost:
+            return
+        now = held.run.clock.monotonic()
+        if now - held.renewed[0] > held.ttl:
+            # The loop itself was held up for longer than the TTL: nobody may rely on this lease any more.
+            held.handle.lost = True
+            self._end(held, e.LeaseExpired(held.run.job_id), "fail")
+            return
+        held.renewed[0] = now
+        renewed = e.LeaseRenewed(int(held.ttl * 1000))
+        held.run.flush(
+            (e.Event(renewed, step=held.step, resource=held.handle.resource, fencing_token=held.handle.token),)
+        )
+        self._wake()
+        self._schedule(held)
+
+    def release(self, run: Run, handle: LeaseHandle) -> None:
+        """Gives a lease back. A late release changes nothing."""
+        held = self._held.get((run.owner.partition, handle.resource))
+        if held is None or held.handle is not handle or run.closed:
+            return
+        held_ms = int((run.clock.monotonic() - held.since) * 1000)
+        self._end(held, e.LeaseReleased(held_ms), "success")
+
+    def _end(self, held: _Held, body: e.Body, status: e.Status) -> None:
+        resource = held.handle.resource
+        event = e.Event(
+            body, step=held.step, status=status, resource=resource, fencing_token=held.handle.token
+        )
+        held.run.flush((event,))
+        self._forget(held)
+
+    def end_run(self, run: Run) -> None:
+        """Releases what an ended attempt still holds. Call before the attempt's last events are decided."""
+        for resource in sorted(run.leases):
+            held = self._held.get((run.owner.partition, resource))
+            if held is not None and held.run is run:
+                self._end(held, e.LeaseReleased(int((run.clock.monotonic() - held.since) * 1000)), "success")
+
+    def drop_partition(self, partition: int) -> None:
+        """Forgets all of a partition that passed on; its handles are lost."""
+        for place, held in list(self._held.items()):
+            if place[0] == partition:
+                held.handle.lost = True
+                held.timer[0].cancel()
+                del self._held[place]
+        for place in [p for p in self._waiting if p[0] == partition]:
+            del self._waiting[place]
+
+    def _forget(self, held: _Held) -> None:
+        held.timer[0].cancel()
+        held.run.leases.discard(held.handle.resource)
+        self._held.pop((held.run.owner.partition, held.handle.resource), None)
+        self.freed(held.run.owner.partition, held.handle.resource)
+
+    def freed(self, partition: int, resource: str) -> None:
+        """A resource is free: the longest waiting lease request gets it, else the next job of it."""
+        waiting = self._waiting.get((partition, resource))
+        while waiting:
+            waiter = waiting.popleft()
+            if not waiter.granted.done() and not waiter.run.closed:
+                self._queues[partition].hold(resource, waiter.run.job_id)
+                waiter.granted.set_result(None)
+                return
+        self._waiting.pop((partition, resource), None)
+        self._queues[partition].free(resource)
+
+    def token_of(self, run: Run, resource: str) -> int | None:
+        """The token under which the run holds a resource."""
+        held = self._held.get((run.owner.partition, resource))
+        return held.handle.token if held is not None and held.run is run else None
+
+    def any_lost(self, run: Run) -> bool:
+        """Whether a lease that the run relies on may be lost."""
+        now = run.clock.monotonic()
+        for resource in run.leases:
+            held = self._held.get((run.owner.partition, resource))
+            if held is None or held.handle.lost or now - held.renewed[0] > held.ttl:
+                return True
+        return False

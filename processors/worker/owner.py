@@ -1,0 +1,239 @@
+"""One owned partition: numbers events, folds them at once, and gathers them into the next turn's commit.
+
+What is decided is visible to later decisions of the same partition immediately, but to nobody else before the log has
+committed it: turns commit in order, so whatever was built on an uncommitted decision falls with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rewindq.engine.codec.avro import Codec
+from rewindq.engine.core.events import UNNUMBERED, Event, EventRecord, PartitionTaken
+from rewindq.engine.core.fold import apply_record
+from rewindq.engine.core.names import Topics
+from rewindq.engine.core.state import JobHead
+from rewindq.engine.ports.clock import Clock
+from rewindq.engine.ports.log import Append
+from rewindq.engine.ports.store import Delete, Family, Put, Store
+from rewindq.engine.store.working import POSITIONS, Positions, WorkingSet, encode_positions, trace_put
+
+
+class About(NamedTuple):
+    """Whom a record is about."""
+
+    job_id: str | None
+    attempt: int
+    key: bytes
+    resource: str | None = None
+    trace_id: str | None = None
+    correlation_id: str | None = None
+    causation_id: str | None = None
+
+    @classmethod
+    def job(cls, job_id: str, head: JobHead, attempt: int, partition: int, last_seq: int) -> About:
+        """A job of a partition; `last_seq` is the event that led to what comes."""
+        return cls(
+            job_id,
+            attempt,
+            head.key.encode(),
+            head.resource,
+            head.trace_id,
+            head.correlation_id,
+            f"p{partition}@{last_seq}",
+        )
+
+
+class _Trace(NamedTuple):
+    job_id: str
+    seq: int
+    domain: bool
+    append: int
+
+
+class ClosedTurn(NamedTuple):
+    """A turn on its way: what the log gets, what the store gets after it, who waits for it."""
+
+    owner: Owner
+    number: int
+    appends: list[Append]
+    traces: list[_Trace]
+    changes: list[Put | Delete]
+    positions: Positions
+    waiters: list[asyncio.Future[None]]
+
+    def store(self, offsets: Sequence[int]) -> None:
+        """Writes the turn into the store, given the offsets of its appends."""
+        positions = self.positions
+        for append, offset in zip(self.appends, offsets, strict=True):
+            if append.topic in positions.offsets:
+                positions.offsets[append.topic] = max(positions.offsets[append.topic], offset + 1)
+        batch = self.changes
+        batch.extend(trace_put(t.job_id, t.seq, t.domain, offsets[t.append]) for t in self.traces)
+        batch.append(Put(Family.META, POSITIONS, encode_positions(positions)))
+        self.owner.store.write(batch)
+
+
+class Owner:
+    """An owned partition. Used from the worker's event loop only, except for `ClosedTurn.store`."""
+
+    def __init__(
+        self,
+        partition: int,
+        topics: Topics,
+        store: Store,
+        states: WorkingSet,
+        positions: Positions,
+        *,
+        epoch: int,
+        worker_id: str,
+        code_version: str,
+        codec: Codec,
+        clock: Clock,
+    ) -> None:
+        self.partition = partition
+        self.store = store
+        self.states = states
+        self.epoch = epoch
+        self.seq = positions.seq
+        self.lamport = positions.lamport
+        self.inputs: dict[str, int] = {t: positions.offsets.get(t, 0) for t in (topics.jobs, topics.commands)}
+        self._topics = topics
+        self._positions = positions
+        self._worker_id = worker_id
+        self._code_version = code_version
+        self._encode = codec.encode
+        self._clock = clock
+        self._by_name = {"lifecycle": topics.lifecycle, "domain": topics.domain}
+        self._appends: list[Append] = []
+        self._traces: list[_Trace] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._moved = False
+
+    def append(self, about: About, events: Iterable[Event]) -> int:
+        """Decides: numbers the events, folds them, and adds them to the turn. Returns the number behind the last.
+
+        Consecutive events of one topic become one record.
+        """
+        group: list[Event] = []
+        for event in events:
+            if group and group[0].body.topic != event.body.topic:
+                self._append_group(about, tuple(group))
+                group = []
+            group.append(event)
+        if group:
+            self._append_group(about, tuple(group))
+        return self.seq
+
+    def _append_group(self, about: About, events: tuple[Event, ...]) -> None:
+        now = self._clock.now_us()
+        record = EventRecord(
+            self.seq,
+            self.lamport + 1,
+            now,
+            self.epoch,
+            self._worker_id,
+            about.job_id,
+            about.attempt,
+            events,
+            about.resource,
+            about.trace_id,
+            None,
+            about.causation_id,
+            about.correlation_id,
+            self._code_version,
+        )
+        apply_record(self.states, record)
+        topic = events[0].body.topic
+        if about.job_id is not None:
+            self._traces.append(_Trace(about.job_id, self.seq, topic == "domain", len(self._appends)))
+        self.seq += len(events)
+        self.lamport += len(events)
+        self._appends.append(
+            Append(self._by_name[topic], self.partition, about.key, self._encode(record), now // 1000)
+        )
+
+    def add(self, append: Append) -> None:
+        """Adds a record for another topic (a child job, a forwarded submission, an investigation entry)."""
+        self._appends.append(append)
+
+    def unnumbered(self, topic: str, partition: int, about: About, event: Event) -> None:
+        """Appends an input record (a submission or command) with the turn."""
+        now = self._clock.now_us()
+        record = EventRecord(
+            UNNUMBERED,
+            self.lamport,
+            now,
+            self.epoch,
+            self._worker_id,
+            about.job_id,
+            about.attempt,
+            (event,),
+            about.resource,
+            about.trace_id,
+            None,
+            about.causation_id,
+            about.correlation_id,
+            self._code_version,
+        )
+        self.add(Append(topic, partition, about.key, self._encode(record), now // 1000))
+
+    def read(self, topic: str, next_offset: int) -> None:
+        """An input record was taken in: its offset commits with the turn."""
+        self.inputs[topic] = next_offset
+        self._moved = True
+
+    def durable(self) -> asyncio.Future[None]:
+        """A future that is done when all that was appended up to now is durable and in the store."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def inputs_of(self, turn: ClosedTurn) -> dict[str, int]:
+        """A turn's input offsets, by topic."""
+        return {topic: turn.positions.offsets[topic] for topic in self.inputs}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the turn holds anything to commit."""
+        return bool(self._appends or self._waiters or self._moved)
+
+    def close_turn(self) -> ClosedTurn:
+        """Ends the turn; what is appended from now on belongs to the next one."""
+        number, changes = self.states.collect()
+        offsets = self._positions.offsets
+        for topic, offset in self.inputs.items():
+            offsets[topic] = offset
+        self._positions.seq = self.seq
+        self._positions.lamport = self.lamport
+        self._positions.applied_epoch = self.epoch
+        positions = Positions(
+            dict(offsets),
+            self.seq,
+            self.lamport,
+            self._positions.fences,
+            self.epoch,
+            self._positions.log_identity,
+        )
+        turn = ClosedTurn(self, number, self._appends, self._traces, changes, positions, self._waiters)
+        self._appends, self._traces, self._waiters, self._moved = [], [], [], False
+        return turn
+
+    def committed(self, turn: ClosedTurn) -> None:
+        """The turn is durable and stored: wakes who waited for it."""
+        for topic, offset in turn.positions.offsets.items():
+            self._positions.offsets[topic] = max(self._positions.offsets.get(topic, 0), offset)
+        self.states.stored(turn.number)
+        for waiter in turn.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def fence(topic: str, partition: int, epoch: int, worker_id: str, host: str, pid: int, clock: Clock, codec: Codec) -> Append:
+    """The record that ends older epochs on one topic."""
+    now = clock.now_us()
+    event = Event(PartitionTaken(host, pid))
+    record = EventRecord(UNNUMBERED, 0, now, epoch, worker_id, None, 0, (event,))
+    return Append(topic, partition, None, codec.encode(record), now // 1000)

@@ -1,0 +1,67 @@
+"""A running attempt: what the worker keeps of it while its handler runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from rewindq.engine.core.events import Event
+from rewindq.engine.core.state import JobHead
+from rewindq.engine.ports.clock import Clock
+from rewindq.engine.runtime.app import JobType
+
+from .owner import About, Owner
+
+
+class Run:
+    """One attempt of one job. Its buffer holds events that only this attempt knows of; `flush` decides them."""
+
+    def __init__(
+        self, owner: Owner, job_id: str, head: JobHead, attempt: int, job_type: JobType, token: int | None, clock: Clock
+    ) -> None:
+        self.owner = owner
+        self.job_id = job_id
+        self.head = head
+        self.attempt = attempt
+        self.job_type = job_type
+        self.token = token
+        self.clock = clock
+        self.began = clock.monotonic()
+        self.started_us = clock.now_us()
+        self.closed = False
+        self.secrets: list[str] = []
+        self.leases: set[str] = set()
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._buffer: list[Event] = []
+        self._last_seq = owner.seq - 1
+
+    @property
+    def duration(self) -> int:
+        """Milliseconds since the attempt's handler began."""
+        return int((self.clock.monotonic() - self.began) * 1000)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether events wait to be decided."""
+        return bool(self._buffer)
+
+    def record(self, event: Event) -> None:
+        """Buffers an event that changes nothing others can see."""
+        self._buffer.append(event)
+
+    def flush(self, events: Iterable[Event] = ()) -> None:
+        """Decides the buffered events and these."""
+        self._buffer.extend(events)
+        if not self._buffer:
+            return
+        decided, self._buffer = self._buffer, []
+        about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self._last_seq)
+        self._last_seq = self.owner.append(about, decided) - 1
+
+    def close(self) -> None:
+        """The attempt is over: whatever its handler still asks for is refused."""
+        self.closed = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

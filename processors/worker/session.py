@@ -1,0 +1,234 @@
+"""The live mode's session: a handler's steps become decisions of its partition's owner."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from rewindq.engine.core import decide as d
+from rewindq.engine.core import events as e
+from rewindq.engine.core import state as s
+from rewindq.engine.core import values
+from rewindq.engine.core.partitioner import partition_for
+from rewindq.engine.core.retry import FailureClass
+from rewindq.engine.core.secrets import scrub, scrub_text
+from rewindq.engine.effects.errors import AttemptEnded, BadStep, NotHere, WriteRefused
+from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
+from rewindq.engine.runtime.cache import read_cache
+from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from rewindq.engine.runtime.failures import classify
+
+from .leases import Leases
+from .owner import About
+from .run import Run
+
+if TYPE_CHECKING:
+    from .attempts import Attempts
+
+
+class LiveSession:
+    """Implements `Session` and the gate's `Journal` for one attempt."""
+
+    mode = "live"
+
+    def __init__(self, run: Run, attempts: Attempts, pool: Executor) -> None:
+        self._run = run
+        self._attempts = attempts
+        self._deployment = attempts.deployment
+        self._leases: Leases = attempts.leases
+        self.job_id = run.job_id
+        self.attempt = run.attempt
+        self.trace_id = run.head.trace_id or run.job_id
+        self.key = run.head.key
+        self.random = random.Random(f"{run.job_id}/{run.attempt}")
+        self.token = run.token
+        self._gate = Gate(
+            run.clock, lambda error: classify(attempts.app, error), self, PermitJournaled(), pool
+        )
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def load(self, step: str, key: str) -> Aggregate:
+        """Reads an aggregate's newest version."""
+        self._check(step, key)
+        found = self._run.owner.states.aggregate(key)
+        self._run.record(
+            e.Event(
+                e.StepCompleted("load", found.seq),
+                step=step,
+                resource=key,
+                resource_version=found.version,
+                elapsed=self._elapsed(),
+            )
+        )
+        return Aggregate(key, found.version, dict(found.data))
+
+    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+        """Writes fields on an expected version."""
+        self._check(step, key)
+        states = self._run.owner.states
+        current = states.aggregate(key)
+        token = self._run.token if key == self._run.head.resource else self._leases.token_of(self._run, key)
+        request = d.SaveRequest(key, step, changes, expected, token)
+        try:
+            decision = d.decide_save(current, states.lease(key) if token is not None else None, request, current.writer)
+        except values.ValueRefused as error:
+            raise BadStep(f"{step}: {error}", step=step) from error
+        if isinstance(decision, d.SaveRefused):
+            self._run.flush((decision.event,))
+            self._attempts.wake()
+            what = "the fencing token is stale" if decision.fenced else f"{current.writer} has written since"
+            raise WriteRefused(f"{key} is at version {decision.current}, expected {expected}: {what}", step=step)
+        self._run.flush((decision,))
+        return expected + 1
+
+    # --- effects: the gate's journal -----------------------------------------------------------------------------------
+
+    async def effect(self, call: EffectCall) -> Any:
+        """Performs an effect through the gate."""
+        self._alive()
+        if self._leases.any_lost(self._run):
+            raise AttemptEnded("a lease was lost")
+        return await self._gate.perform(call)
+
+    def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
+        """What the recorded state allows."""
+        if self._run.secrets and request.meta is not None:
+            request = request._replace(meta=scrub(request.meta, self._run.secrets))
+        states = self._run.owner.states
+        unstable = d.unstable_key(states.open_effects(self.job_id), request)
+        if unstable is not None:
+            self._run.record(unstable)
+        known = states.idempotency_at(request.key)
+        decision = d.decide_effect(known, request, self.job_id, known is not None and self._holder_runs(known[1]))
+        if isinstance(decision, d.Answered):
+            self._run.record(decision.skipped)
+        elif isinstance(decision, d.Refused) and decision.event is not None:
+            self._run.flush((decision.event,))
+            self._attempts.wake()
+        return decision
+
+    def _holder_runs(self, known: s.Idempotency) -> bool:
+        if known.job_id == self.job_id:
+            return known.attempt == self.attempt
+        holder = self._run.owner.states.job(known.job_id)
+        return holder is not None and holder.status == s.RUNNING and holder.attempt == known.attempt
+
+    async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
+        """Returns when `EffectStarted` is durable."""
+        self._run.flush((decision.started,))
+        durable = self._run.owner.durable()
+        self._attempts.wake()
+        await durable
+        self._alive()
+
+    def answer_of(self, record: s.Idempotency) -> bytes | None:
+        """A recorded answer's bytes."""
+        if record.answer_ref is None:
+            return record.answer
+        assert self._deployment.blobs is not None
+        return self._deployment.blobs.get(record.answer_ref)
+
+    def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
+        """Records the outcome."""
+        inline, ref = self._deployment.large(answer)
+        self._outcome(request, e.EffectSucceeded(request.key, inline, ref, duration_ms, evidence), "success")
+
+    def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
+        """Records that the call was surely not done."""
+        reason = d.bounded(scrub_text(str(error), self._run.secrets))
+        body = e.EffectFailed(request.key, kind, reason, type(error).__qualname__, duration_ms)
+        self._outcome(request, body, "fail")
+
+    def in_doubt(self, request: d.EffectRequest, reason: str, duration_ms: int | None) -> None:
+        """Records that nobody knows."""
+        reason = d.bounded(scrub_text(reason, self._run.secrets))
+        self._outcome(request, e.EffectInDoubt(request.key, reason, duration_ms), "fail")
+
+    def _outcome(self, request: d.EffectRequest, body: e.Body, status: e.Status) -> None:
+        if self._run.closed:
+            raise AttemptEnded("the attempt ended while the call was under way")
+        self._run.record(
+            e.Event(body, step=request.step, status=status, side_effect=request.name, elapsed=self._elapsed())
+        )
+        self._attempts.touched(self._run)
+
+    # --- the rest -------------------------------------------------------------------------------------------------------
+
+    def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
+        """The job type's name."""
+        return self._attempts.app.type_of(handler_or_type)
+
+    def decide(self, step: str, value: bytes, because: bytes | None) -> None:
+        """Records a decision."""
+        self._alive()
+        scrubbed = None if because is None else scrub(because, self._run.secrets)
+        self._record(step, e.DecisionRecorded(scrub(value, self._run.secrets), scrubbed))
+
+    async def cache(self, step: str, source: str, key: str) -> CacheAnswer:
+        """Reads a cache source."""
+        self._alive()
+        answer = await read_cache(self._attempts.app, source, key, step)
+        self._alive()
+        value = None if not answer.hit else values.encode(answer.value)
+        self._record(step, e.CacheRead(source, key, answer.hit, answer.version, answer.age_ms, value))
+        return answer
+
+    def acquire(self, step: str, resource: str, ttl: float, wait: float) -> Awaitable[LeaseHandle]:
+        """Acquires a lease."""
+        self._check(step, resource)
+        return self._leases.acquire(self._run, step, resource, ttl, wait)
+
+    def release(self, lease: LeaseHandle) -> None:
+        """Gives it back."""
+        self._leases.release(self._run, lease)
+
+    def now_us(self, step: str) -> int:
+        """The wall time, recorded."""
+        self._alive()
+        now = self._run.clock.now_us()
+        self._record(step, e.StepCompleted("now", None, values.encode(now)))
+        return now
+
+    def note(self, step: str, fields: bytes) -> None:
+        """Records a note."""
+        self._alive()
+        self._record(step, e.NoteRecorded(scrub(fields, self._run.secrets)))
+
+    def enqueue(self, step: str, child: Child) -> None:
+        """Enqueues a child job with this step, in one transaction."""
+        self._alive()
+        digest = values.digest(child.payload)
+        inline, ref = self._deployment.large(child.payload)
+        key = child.key or child.job_id
+        submitted = e.JobSubmitted(child.type, inline, ref, digest, child.key, 0, child.due, self.job_id)
+        self._run.flush((e.Event(e.ChildEnqueued(child.job_id, child.type, digest), step=step),))
+        owner = self._run.owner
+        about = About(child.job_id, 0, key.encode(), None, self.trace_id, None, f"p{owner.partition}@{owner.seq - 1}")
+        partition = partition_for(key.encode(), self._deployment.partitions)
+        owner.unnumbered(self._deployment.topics.jobs, partition, about, e.Event(submitted))
+        self._attempts.wake()
+
+    def _record(self, step: str, body: e.Body) -> None:
+        self._run.record(e.Event(body, step=step, elapsed=self._elapsed()))
+
+    def _elapsed(self) -> int:
+        return int((self._run.clock.monotonic() - self._run.began) * 1_000_000)
+
+    def _alive(self) -> None:
+        if self._run.closed:
+            raise AttemptEnded(f"attempt {self.attempt} of {self.job_id} is over")
+
+    def _check(self, step: str, key: str) -> None:
+        self._alive()
+        place = partition_for(key.encode(), self._deployment.partitions)
+        if place != self._run.owner.partition:
+            raise NotHere(
+                f"{step}: {key} is at home on partition {place}, this job runs on {self._run.owner.partition}; "
+                "give the job the resource's key, or move this step into a job of that resource",
+                step=step,
+            )
+
+

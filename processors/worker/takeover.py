@@ -1,0 +1,135 @@
+"""Taking a partition over: open its store, fold the log's tail, fence older writers, and be the one that won.
+
+1. Open the store (another process may still be closing it: wait, bounded); a damaged one is set aside.
+2. Fold the log to its end, so that the newest epoch is known.
+3. Append a fence with the next epoch to both event topics.
+4. Fold up to and past the fences. Whoever's fence came first in both topics owns the epoch; who lost tries again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from rewindq.engine.core.names import Topics
+from rewindq.engine.ports.log import Fenced, Turn
+from rewindq.engine.ports.store import Store, StoreDamaged, StoreError, StoreInUse
+from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, Tail
+from rewindq.engine.store.opener import open_store, set_aside
+
+from .owner import Owner, fence
+
+log = structlog.get_logger(__name__)
+#: How long a store that another process is closing is waited for, in seconds.
+STORE_WAIT = 15.0
+FENCE_TRIES = 5
+
+
+class Taken(NamedTuple):
+    """A partition that is owned and caught up: its owner, and where its inputs go on."""
+
+    owner: Owner
+    inputs: dict[str, int]
+    events: int
+
+
+def take_over(
+    deployment: Deployment,
+    commit: Callable[[Turn], list[int]],
+    partition: int,
+    *,
+    worker_id: str,
+    code_version: str,
+    pause: Callable[[float], object],
+) -> Taken:
+    """Takes an assigned partition over. `pause(seconds)` waits between tries of a busy store.
+
+    Raises Fenced when the partition has passed on meanwhile, StoreInUse or StoreAhead when a person has to act.
+    """
+    topics = deployment.topics
+    store = _open(deployment, partition, pause)
+    try:
+        tail, events = _fold(deployment, partition, store)
+        for _ in range(FENCE_TRIES):
+            epoch = tail.merge.epoch + 1
+            _append_fences(deployment, commit, partition, epoch, worker_id)
+            events += tail.catch_up()
+            won = [tail.merge.fences[topic] for topic in (topics.lifecycle, topics.domain)]
+            if all(f.epoch == epoch and f.worker_id == worker_id for f in won):
+                break
+        else:
+            raise Fenced(f"partition {partition}: another worker took every epoch in {FENCE_TRIES} tries")
+    except BaseException:
+        store.close()
+        raise
+    for item in tail.stale:
+        log.warning("stale record ignored", topic=item.topic, offset=item.offset, reason=item.stale)
+    owner = Owner(
+        partition,
+        topics,
+        store,
+        tail.states,
+        tail.positions,
+        epoch=epoch,
+        worker_id=worker_id,
+        code_version=code_version,
+        codec=deployment.codec,
+        clock=deployment.clock,
+    )
+    owner.inputs = _inputs(deployment, topics, partition, owner)
+    return Taken(owner, dict(owner.inputs), events)
+
+
+def _open(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> Store:
+    path = deployment.store_path(partition)
+    waited = 0.0
+    while True:
+        try:
+            return open_store(str(path), branch="", partition=partition)
+        except StoreInUse:
+            if waited >= STORE_WAIT:
+                raise
+            pause(0.05)
+            waited += 0.05
+        except StoreDamaged as error:
+            log.warning("store set aside", kept=str(set_aside(str(path))), reason=str(error))
+
+
+def _fold(deployment: Deployment, partition: int, store: Store) -> tuple[Tail, int]:
+    source = PartitionTopics(deployment.topics.lifecycle, deployment.topics.domain, partition)
+    tail = Tail(deployment.log, deployment.codec, source, store)
+    return tail, tail.catch_up()
+
+
+def _append_fences(
+    deployment: Deployment, commit: Callable[[Turn], list[int]], partition: int, epoch: int, worker_id: str
+) -> None:
+    host, pid = socket.gethostname(), os.getpid()
+    topics = deployment.topics
+    appends = [
+        fence(topic, partition, epoch, worker_id, host, pid, deployment.clock, deployment.codec)
+        for topic in (topics.lifecycle, topics.domain)
+    ]
+    commit(Turn(appends, {}, frozenset({partition})))
+
+
+def _inputs(deployment: Deployment, topics: Topics, partition: int, owner: Owner) -> dict[str, int]:
+    """Where the inputs go on: the group's committed offsets, which an operator may have set back."""
+    states = {state.name: state for state in deployment.log.groups(deployment.group)}
+    committed = states[deployment.group].offsets if deployment.group in states else {}
+    inputs = {}
+    for topic in (topics.jobs, topics.commands):
+        low, _ = deployment.log.bounds(topic, partition)
+        inputs[topic] = committed.get((topic, partition), low)
+    return inputs
+
+
+def store_error_hint(error: StoreError | StoreAhead, path: Path) -> str:
+    """What an operator is told about a store that cannot be used."""
+    return f"{error}. The store is only a cache: stop the worker and move {path} away; it is rebuilt from the log"

@@ -1,0 +1,1 @@
+"""Avro schemas of all events, every released version, and what holds between the versions."""
