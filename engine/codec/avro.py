@@ -58,7 +58,10 @@ class Codec:
             for release in catalog.releases()
         }
         self._by_id: dict[int, Any] = {}
-        self._frame = SINGLE_OBJECT + catalog.fingerprint(catalog.current_release())
+        current = catalog.fingerprint(catalog.current_release())
+        # The same object, so that `decode` sees that no schema resolution is needed.
+        self._by_fingerprint[current] = self._current
+        self._frame = SINGLE_OBJECT + current
         if registry is not None:
             schema_id = registry.register(catalog.complete_schema(catalog.current_release()))
             self._frame = REGISTRY + schema_id.to_bytes(4, "big")

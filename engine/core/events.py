@@ -409,6 +409,47 @@ class ChildEnqueued(DomainBody, frozen=True):
     digest: str
 
 
+class DivergenceFound(DomainBody, frozen=True):
+    """In a branch: where the code left the recording, with what was expected and what was got."""
+
+    kind: str
+    expected: bytes | None
+    got: bytes | None
+
+
+# --- branches: the registry ---------------------------------------------------------------------------------------------
+
+
+class BranchCreated(Body, frozen=True):
+    """A branch leaves its parent before event `base_seq`; the envelope names the job and attempt it came from.
+
+    `changes` are the payload's changed paths; `host` and `pid` name the process that runs it.
+    """
+
+    topic: ClassVar[str] = "branches"
+    parent: str
+    base_partition: int
+    base_seq: int
+    mode: str
+    app: str
+    lifecycle: str
+    domain: str
+    group: str
+    changes: bytes | None
+    host: str
+    pid: int
+
+
+class BranchEnded(Body, frozen=True):
+    """The branch's run is over and all of its events are in its topics."""
+
+    topic: ClassVar[str] = "branches"
+    outcome: str
+    events: int
+    divergences: int
+    reason: str | None
+
+
 class Event(msgspec.Struct, frozen=True):
     """One event of a record.
 
@@ -459,5 +500,18 @@ def _leaves(kind: type[Body]) -> list[type[Body]]:
     return [c for sub in kind.__subclasses__() for c in ([sub] if not sub.__subclasses__() else _leaves(sub))]
 
 
-#: Body classes by name, in the order in which they are defined.
-BODIES: dict[str, type[Body]] = {kind.__name__: kind for kind in _leaves(Body)}
+#: The most frequent bodies stand first in the Avro union: writers look their branch up from its beginning.
+_FREQUENT: tuple[type[Body], ...] = (
+    JobSubmitted,
+    JobAccepted,
+    AttemptStarted,
+    JobSucceeded,
+    StepCompleted,
+    DecisionRecorded,
+    EffectStarted,
+    EffectSucceeded,
+    StateChanged,
+)
+
+#: Body classes by name, in the order of the Avro union.
+BODIES: dict[str, type[Body]] = {kind.__name__: kind for kind in (*_FREQUENT, *_leaves(Body))}

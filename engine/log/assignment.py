@@ -1,4 +1,4 @@
-"""Which member of a group should own which partitions: balanced, sticky, and the same answer for every member."""
+"""Which member of a group should own which partitions: balanced, sticky, the same answer for all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quotas(members: Sequence[str], owners: Mapping[int, str], partitions: int) -
 
 
 def share(member: str, members: Sequence[str], owners: Mapping[int, str], partitions: int) -> Share:
-    """The share of `member`, given all members in join order and the present owner of each owned partition."""
+    """The share of `member`, given all members in join order and each owned partition's owner."""
     quota = quotas(members, owners, partitions)[member]
     owned = sorted(partition for partition, owner in owners.items() if owner == member)
     if len(owned) > quota:

@@ -1,4 +1,4 @@
-"""Delivery of records from several partitions to one consumer, fair between them, shared by the local logs."""
+"""Delivery of records from several partitions to one consumer, fair between them: for the local logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cursor(Protocol):
     offset: int
 
     def read(self, limit: int) -> list[Record]:
-        """At least one and about `limit` next records, empty at the end. Raises what the port says of reading."""
+        """About `limit` next records, at least one; none at the end. Raises what the port says of reading."""
         ...
 
 

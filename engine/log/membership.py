@@ -1,8 +1,8 @@
 """A member of a consumer group over a coordinator that every member can ask: shared by the local logs.
 
-There is no leader. Each member works out the same balanced assignment from the same shared rows and acts only for
-itself: it hands over what it has too much of, and takes what is free. Every lease taken gets a new generation, and a
-commit names the generations it was made under, so whoever lost a partition in between is fenced.
+There is no leader. Each member works out the same balanced assignment from the same shared rows and acts only
+for itself: it hands over what it has too much of, and takes what is free. Every lease taken gets a new
+generation, and a commit names the generations it was made under, so whoever lost a partition is fenced.
 """
 
 from __future__ import annotations
@@ -20,11 +20,23 @@ PEER_CHECK_S = 0.1
 
 
 class Change(NamedTuple):
-    """What `Seat.sync` found: leases lost, leases to be handed over, leases newly taken (partition -> generation)."""
+    """What `Seat.sync` found: leases lost, to be handed over, and newly taken (partition -> generation)."""
 
     lost: list[int]
     surplus: list[int]
     taken: dict[int, int]
+
+
+def compare(
+    owned: Mapping[int, int], held: Mapping[int, int], surplus: list[int], taken: Mapping[int, int]
+) -> Change:
+    """The change between what a member believes to own and holds by the group's record, before `taken`.
+
+    A lease held but not known was taken by a `sync` whose answer never arrived: it counts as taken now.
+    """
+    lost = sorted(partition for partition in owned if held.get(partition) != owned[partition])
+    found = {partition: held[partition] for partition in held if owned.get(partition) != held[partition]}
+    return Change(lost, [partition for partition in surplus if partition not in found], {**found, **taken})
 
 
 class Seat(Protocol):
@@ -37,7 +49,7 @@ class Seat(Protocol):
         ...
 
     def sync(self, owned: Mapping[int, int]) -> Change:
-        """Brings this member up to date; `owned` are the leases that it believes to hold. Raises LogUnavailable."""
+        """Brings this member up to date; `owned`: the leases it believes to hold. Raises LogUnavailable."""
         ...
 
     def expired(self) -> bool:
@@ -75,7 +87,7 @@ class GroupMember:
         self._closed = False
 
     def poll(self, timeout: float, limit: int = 1000) -> list[Record]:
-        """Next input records of started, unpaused partitions; waits up to `timeout` seconds; runs rebalances."""
+        """Next records of started, unpaused partitions; waits up to `timeout` seconds; runs rebalances."""
         deadline = time.monotonic() + timeout if timeout > 0 else None
         while True:
             mark = self._source.mark()
@@ -89,7 +101,7 @@ class GroupMember:
             self._source.wait(mark, min(remaining, PEER_CHECK_S))
 
     def start(self, partition: int, offsets: Mapping[str, int]) -> None:
-        """Begins to fetch an owned partition's input topics at these offsets. Raises Fenced when it is not owned."""
+        """Begins to fetch a partition's input topics at these offsets. Raises Fenced when it is not owned."""
         with self._lock:
             if partition not in self._owned:
                 raise self._fenced([partition])
@@ -104,7 +116,7 @@ class GroupMember:
         self._fetcher.pause(self._keys([partition]), paused=False)
 
     def commit(self, turn: Turn) -> list[int]:
-        """Appends the turn's records and commits its offsets in one transaction; returns the records' offsets."""
+        """Appends records and commits offsets in one transaction; returns the records' offsets."""
         with self._lock:
             foreign = sorted(turn.partitions - self._owned.keys())
             generations = {p: self._owned[p] for p in turn.partitions if p in self._owned}

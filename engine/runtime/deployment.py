@@ -10,12 +10,12 @@ from types import TracebackType
 
 from ..blobs.folder import FolderBlobs
 from ..codec.avro import Codec
-from ..codec.registry import open_registry
-from ..core.names import Topics
+from ..core.names import MAIN, Topics
 from ..log.opener import open_log
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
 from ..ports.log import Log, TopicSpec
+from ..store import generations
 from .clock import SystemClock
 from .settings import Settings
 
@@ -48,7 +48,7 @@ class Deployment:
     def open(cls, settings: Settings) -> Deployment:
         """Opens the log and what stands beside it. Raises LogUnavailable, SettingsError."""
         log = open_log(settings.log)
-        codec = Codec(open_registry(settings.schema_registry_url) if settings.schema_registry_url else None)
+        codec = _codec(settings)
         folder = settings.blobs_folder
         return cls(settings, log, codec, FolderBlobs(folder) if folder is not None else None, SystemClock())
 
@@ -90,8 +90,12 @@ class Deployment:
         return None, self.blobs.put(data)
 
     def store_path(self, partition: int) -> Path:
-        """The folder of a partition's store."""
-        return self.branch_folder("main") / f"p{partition}"
+        """The folder of a partition's store: its current generation."""
+        return generations.current(self.partition_folder(partition))
+
+    def partition_folder(self, partition: int) -> Path:
+        """The folder that holds the generations of a partition's store."""
+        return self.branch_folder(MAIN) / f"p{partition}"
 
     def branch_folder(self, branch: str) -> Path:
         """The folder that holds a branch's stores."""
@@ -108,3 +112,12 @@ class Deployment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _codec(settings: Settings) -> Codec:
+    if settings.schema_registry_url is None:
+        return Codec()
+    # Imported only where it is asked for: its libraries come with the extra `rewindq[registry]`.
+    from ..codec.registry import open_registry
+
+    return Codec(open_registry(settings.schema_registry_url))

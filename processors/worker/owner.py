@@ -68,7 +68,7 @@ class ClosedTurn(NamedTuple):
         """Writes the turn into the store, given the offsets of its appends."""
         positions = self.positions
         for append, offset in zip(self.appends, offsets, strict=True):
-            if append.topic in positions.offsets:
+            if append.topic in self.owner.event_topics:
                 positions.offsets[append.topic] = max(positions.offsets[append.topic], offset + 1)
         batch = self.changes
         batch.extend(trace_put(t.job_id, t.seq, t.domain, offsets[t.append]) for t in self.traces)
@@ -107,6 +107,7 @@ class Owner:
         self._encode = codec.encode
         self._clock = clock
         self._by_name = {"lifecycle": topics.lifecycle, "domain": topics.domain}
+        self.event_topics = frozenset(self._by_name.values())
         self._appends: list[Append] = []
         self._traces: list[_Trace] = []
         self._waiters: list[asyncio.Future[None]] = []

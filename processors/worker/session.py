@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rewindq.engine.core import decide as d
@@ -42,11 +43,18 @@ class LiveSession:
         self.attempt = run.attempt
         self.trace_id = run.head.trace_id or run.job_id
         self.key = run.head.key
-        self.random = random.Random(f"{run.job_id}/{run.attempt}")
         self.token = run.token
-        self._gate = Gate(
-            run.clock, lambda error: classify(attempts.app, error), self, PermitJournaled(), pool
-        )
+        self._pool = pool
+
+    @cached_property
+    def random(self) -> random.Random:
+        """Seeded by the job and the attempt."""
+        return random.Random(f"{self.job_id}/{self.attempt}")
+
+    @cached_property
+    def _gate(self) -> Gate:
+        app = self._attempts.app
+        return Gate(self._run.clock, lambda error: classify(app, error), self, PermitJournaled(), self._pool)
 
     # --- state ------------------------------------------------------------------------------------------------------
 

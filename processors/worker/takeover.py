@@ -1,6 +1,7 @@
 """Taking a partition over: open its store, fold the log's tail, fence older writers, and be the one that won.
 
-1. Open the store (another process may still be closing it: wait, bounded); a damaged one is set aside.
+1. Open the store. Another process may still be closing it: wait, bounded, and then go on in a copy, since its owner may be
+   frozen. A damaged store is set aside.
 2. Fold the log to its end, so that the newest epoch is known.
 3. Append a fence with the next epoch to both event topics.
 4. Fold up to and past the fences. Whoever's fence came first in both topics owns the epoch; who lost tries again.
@@ -21,13 +22,14 @@ from rewindq.engine.ports.log import Fenced, Turn
 from rewindq.engine.ports.store import Store, StoreDamaged, StoreError, StoreInUse
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, Tail
+from rewindq.engine.store import generations
 from rewindq.engine.store.opener import open_store, set_aside
 
 from .owner import Owner, fence
 
 log = structlog.get_logger(__name__)
-#: How long a store that another process is closing is waited for, in seconds.
-STORE_WAIT = 15.0
+#: How long a store that another process may be closing is waited for, in seconds.
+STORE_WAIT = 3.0
 FENCE_TRIES = 5
 
 
@@ -50,7 +52,7 @@ def take_over(
 ) -> Taken:
     """Takes an assigned partition over. `pause(seconds)` waits between tries of a busy store.
 
-    Raises Fenced when the partition has passed on meanwhile, StoreInUse or StoreAhead when a person has to act.
+    Raises Fenced when the partition has passed on meanwhile, StoreAhead when a person has to act.
     """
     topics = deployment.topics
     store = _open(deployment, partition, pause)
@@ -87,18 +89,24 @@ def take_over(
 
 
 def _open(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> Store:
-    path = deployment.store_path(partition)
+    folder = deployment.partition_folder(partition)
     waited = 0.0
     while True:
+        path = generations.current(folder)
         try:
-            return open_store(str(path), branch="", partition=partition)
-        except StoreInUse:
+            store = open_store(str(path), branch="", partition=partition)
+        except StoreInUse as error:
             if waited >= STORE_WAIT:
-                raise
+                log.warning("its former owner keeps the store open; going on in a copy", reason=str(error))
+                generations.succeed(folder)
+                waited = 0.0
             pause(0.05)
             waited += 0.05
         except StoreDamaged as error:
-            log.warning("store set aside", kept=str(set_aside(str(path))), reason=str(error))
+            log.warning("store set aside", kept=set_aside(str(path)), reason=str(error))
+        else:
+            generations.clean(folder)
+            return store
 
 
 def _fold(deployment: Deployment, partition: int, store: Store) -> tuple[Tail, int]:

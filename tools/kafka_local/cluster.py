@@ -1,7 +1,7 @@
 """Starts and stops a local cluster of one or three brokers in a folder.
 
-The folder keeps `cluster.json` (cluster id, ports, pids) and a folder for each broker with its data and output.
-A stopped cluster started again in the same folder is the same cluster: same id, same records.
+The folder keeps `cluster.json` (cluster id, ports, pids) and a folder for each broker with its data and
+output. A stopped cluster started again in the same folder is the same cluster: same id, same records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,7 +75,7 @@ def start(brokers: int = 1, port: int | None = None, dir: Path | str = "./.rewin
         end(known.processes if known else [], STOP_GRACE)
         state = _spawn_all(java, libs, state, folder)
         try:
-            _await_ready(state)
+            await_brokers(state.handle(folder).bootstrap, brokers, lambda: _check_running(state))
         except LocalKafkaError:
             end(state.processes, STOP_GRACE)
             raise
@@ -169,25 +169,26 @@ def _spawn_all(java: str, libs: Path, state: _State, folder: Path) -> _State:
     return state
 
 
-def _await_ready(state: _State) -> None:
-    """Returns when every broker is part of the cluster's metadata. Raises LocalKafkaError."""
+def await_brokers(bootstrap: str, brokers: int, check: Callable[[], None] = lambda: None) -> None:
+    """Returns when a cluster shows this many brokers; `check` may raise meanwhile. Raises LocalKafkaError."""
     deadline = time.monotonic() + START_TIMEOUT
-    bootstrap = ",".join(f"{HOST}:{node.port}" for node in state.nodes)
     # Connection errors are what the wait is about: they belong in no log.
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
     admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 100, **quiet})
     while time.monotonic() < deadline:
         try:
-            if len(admin.list_topics(timeout=1.0).brokers) == len(state.nodes):
+            if len(admin.list_topics(timeout=0.5).brokers) == brokers:
                 return
         except KafkaException:
             pass  # not yet: asked again until the deadline
-        for node, process in zip(state.nodes, state.processes, strict=True):
-            if wait_ended(process, 0.05):
-                raise LocalKafkaError(f"broker {node.id} ended while starting: {_last_words(node)}")
-    raise LocalKafkaError(
-        f"{bootstrap} did not answer within {START_TIMEOUT:.0f} s: {_last_words(state.nodes[0])}"
-    )
+        check()
+    raise LocalKafkaError(f"{bootstrap} did not answer within {START_TIMEOUT:.0f} s")
+
+
+def _check_running(state: _State) -> None:
+    for node, process in zip(state.nodes, state.processes, strict=True):
+        if wait_ended(process, 0.05):
+            raise LocalKafkaError(f"broker {node.id} ended while starting: {_last_words(node)}")
 
 
 def _last_words(node: Node) -> str:

@@ -2,4 +2,4 @@
 
 
 class LocalKafkaError(Exception):
-    """A local broker cannot be resolved, started or stopped; the message names what is missing and the remedy."""
+    """A local broker cannot be resolved, started or stopped; the message names reason and remedy."""

@@ -47,7 +47,7 @@ def java() -> str:
     version = _java_version(found)
     if version < JAVA_VERSION_MIN:
         raise LocalKafkaError(
-            f"{found} is Java {version}; Kafka {KAFKA_VERSION} needs {JAVA_VERSION_MIN} or newer: set JAVA_HOME"
+            f"{found} is Java {version}; Kafka {KAFKA_VERSION} needs {JAVA_VERSION_MIN} or newer"
         )
     return found
 
@@ -83,8 +83,8 @@ def _copy_dependencies(work: Path) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise LocalKafkaError(
-            f"no mvn: the jars of Kafka {KAFKA_VERSION} are not in {cache_dir()} yet and Maven resolves them; "
-            "install it, or copy the jars there"
+            f"no mvn: the jars of Kafka {KAFKA_VERSION} are not in {cache_dir()} yet, and Maven "
+            "resolves them: install it, or copy the jars there"
         )
     (work / "pom.xml").write_text(_POM)
     jars = work / "jars"

@@ -12,9 +12,9 @@ from .topics import Topics
 
 
 class Prepared(NamedTuple):
-    """Encoded batches per partition, and which of the `count` records went into them, in order."""
+    """Encoded batches per partition, and which records (of how many) went into them."""
 
-    count: int
+    records: int
     batches: dict[TopicPartition, list[batch.Batch]]
     places: dict[TopicPartition, Sequence[int]]
 
@@ -34,8 +34,8 @@ def prepare(appends: Sequence[Append]) -> Prepared:
 
 
 def write(connection: sqlite3.Connection, topics: Topics, prepared: Prepared) -> list[int]:
-    """Inserts what was prepared and returns the records' offsets. Raises AppendRefused for an unknown topic."""
-    offsets = [0] * prepared.count
+    """Inserts what was prepared; returns the records' offsets. Raises AppendRefused for an unknown topic."""
+    offsets = [0] * prepared.records
     for key, batches in prepared.batches.items():
         base = _append(connection, topics, key, batches)
         for rank, index in enumerate(prepared.places[key]):
@@ -51,14 +51,15 @@ def _append(
     rows = []
     for one in batches:
         top_ts = one.max_ts if top_ts is None else max(top_ts, one.max_ts)
-        chain = batch.chain(chain, end, one.count, one.min_ts, top_ts, one.codec, one.digest)
-        rows.append((schema.batch_id(tp, end), one.count, one.min_ts, top_ts, one.codec, chain, one.data))
-        end += one.count
+        chain = batch.chain(chain, end, one.records, one.min_ts, top_ts, one.codec, one.digest)
+        rows.append((schema.batch_id(tp, end), one.records, one.min_ts, top_ts, one.codec, chain, one.data))
+        end += one.records
     if end > schema.OFFSET_MAX:
         raise AppendRefused(f"partition {key[0]}/{key[1]} is full at offset {base}: begin a new topic")
     connection.executemany("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     connection.execute(
-        "UPDATE partitions SET end_offset = ?, head_chain = ?, top_ts = ? WHERE tp = ?", (end, chain, top_ts, tp)
+        "UPDATE partitions SET end_offset = ?, head_chain = ?, top_ts = ? WHERE tp = ?",
+        (end, chain, top_ts, tp),
     )
     return base
 
@@ -66,7 +67,7 @@ def _append(
 def _head(
     connection: sqlite3.Connection, topics: Topics, key: TopicPartition
 ) -> tuple[int, int, bytes, int | None]:
-    """The partition's number, end, chain value and newest time. A topic may have been made anew: look twice."""
+    """The partition's number, end, chain value and newest time. The topic may be a new one: look twice."""
     for _ in range(2):
         try:
             tp = topics.find(connection, *key)

@@ -1,8 +1,8 @@
 """Batches: how records lie in a row, column by column, and the hash chain over them.
 
-A body is one byte of flags, then (if timestamps differ) their distances to the smallest, then key lengths, value
-lengths, (if there are any) lengths of the headers, then all keys, all values, all headers. Little-endian; a length of
--1 stands for None.
+A body is one byte of flags, then (if timestamps differ) their distances to the smallest, then key lengths,
+value lengths, (if there are any) lengths of the headers, then all keys, all values, all headers. Little-
+endian; a length of -1 stands for None.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ...ports.log import Append, AppendRefused, Record
+from ...ports.log import Append, Record
+from .. import refusals
 
 # Small enough to read one record from the middle cheaply, large enough to compress well.
 _RECORDS_MAX = 256
 _BYTES_MAX = 256 * 1024
-# Larger records belong into the blob store; a row must also stay far below SQLite's limit of 1 GB.
-RECORD_BYTES_MAX = 32 * 1024 * 1024
 # Below this zlib's fixed cost (about 20 us) buys nothing: a row's pages are written whole anyway.
 _COMPRESS_FROM = 512
 _LEVEL = 1
@@ -33,7 +32,7 @@ _HEADER = struct.Struct("<II")
 class Batch(NamedTuple):
     """Encoded records that will be one row. `digest` covers `data`; times in milliseconds."""
 
-    count: int
+    records: int
     min_ts: int
     max_ts: int
     codec: int
@@ -43,11 +42,8 @@ class Batch(NamedTuple):
 
 def encode(records: Sequence[Append]) -> list[Batch]:
     """Batches of these records, in order. Raises AppendRefused for a record that is too large."""
-    batches: list[Batch] = []
-    for start in range(0, len(records), _RECORDS_MAX):
-        for chunk in _split(records[start : start + _RECORDS_MAX]):
-            batches.append(_encode(chunk))
-    return batches
+    starts = range(0, len(records), _RECORDS_MAX)
+    return [_encode(chunk) for start in starts for chunk in _split(records[start : start + _RECORDS_MAX])]
 
 
 def _split(records: Sequence[Append]) -> Iterator[Sequence[Append]]:
@@ -79,11 +75,9 @@ def _encode(records: Sequence[Append]) -> Batch:
         tail = b"".join(headers)
     columns[0] = bytes((flags,))
     body = b"".join([*columns, *[key for key in keys if key], *[value for value in values if value], tail])
-    if len(body) > RECORD_BYTES_MAX and count == 1:
-        raise AppendRefused(
-            f"a record of {len(body)} bytes for {records[0].topic}/{records[0].partition} is larger than "
-            f"{RECORD_BYTES_MAX}: nothing was appended; put the body into the blob store"
-        )
+    if len(body) > refusals.RECORD_BYTES_MAX:
+        for record in records:
+            refusals.check_size(record)
     return _pack(count, lowest, highest, body)
 
 
@@ -140,7 +134,9 @@ def decode(
             at += length
     headers = [()] * count if not header_lengths else list(_cut_headers(body, at, header_lengths))
     return [
-        Record(topic, partition, base + index, stamps[index], blobs[index], blobs[count + index], headers[index])
+        Record(
+            topic, partition, base + index, stamps[index], blobs[index], blobs[count + index], headers[index]
+        )
         for index in range(count)
     ]
 
@@ -156,7 +152,9 @@ def digest_of(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def chain(previous: bytes, base: int, count: int, min_ts: int, top_ts: int, codec: int, digest: bytes) -> bytes:
+def chain(
+    previous: bytes, base: int, count: int, min_ts: int, top_ts: int, codec: int, digest: bytes
+) -> bytes:
     """The chain value of a batch: it covers all of the partition up to and including this batch."""
     fields = _CHAINED.pack(base, count, min_ts, top_ts, codec)
     return blake2b(previous + fields + digest, digest_size=16).digest()

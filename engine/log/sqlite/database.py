@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sqlite3
@@ -14,14 +15,22 @@ from pathlib import Path
 from ...ports.log import AppendRefused, LogUnavailable
 from . import files
 from .bell import Bell
-from .errors import is_contention, translate, translate_commit
+from .errors import FAILURES, is_contention, translate, translate_commit
 
-# 16 MB of write-ahead log between checkpoints: each costs a few syncs, and readers slow down as it grows.
-_CHECKPOINT_PAGES = 4000
-# SQLite's own waiting grows to 100 ms a step; between processes that commit every millisecond that wastes turns.
+_PRAGMAS = (
+    "synchronous=FULL",  # an acknowledged commit survives power loss
+    "wal_autocheckpoint=4000",  # 16 MB: a checkpoint costs a few syncs, a long -wal slows readers down
+    "journal_size_limit=67108864",  # gives back what one large transaction made the -wal file grow
+    "trusted_schema=OFF",
+    "cell_size_check=ON",
+)
+# SQLite's own waiting grows to 100 ms a step; between processes that commit every millisecond that wastes
+# turns.
 _RETRY_S = (0.0002, 0.003)
 
-_opened: dict[tuple[int, int], tuple[Bell, int]] = {}  # inode -> its bell and how often this process has it open
+_opened: dict[
+    tuple[int, int], tuple[Bell, int]
+] = {}  # inode -> its bell and how often this process has it open
 _opening = threading.Lock()
 
 
@@ -47,8 +56,10 @@ class Database:
                 self._writer = self._connect()
                 self._reader = self._connect()
                 self._reader.execute("PRAGMA query_only=ON")
-                self._reader.execute("SELECT 1 FROM meta").fetchone()  # makes the -wal file, if there was none
-            except sqlite3.Error as error:
+                self._reader.execute(
+                    "SELECT 1 FROM meta"
+                ).fetchone()  # makes the -wal file, if there was none
+            except FAILURES as error:
                 raise translate(error, path, appending=False) from error
             _opened[self._inode] = (self.bell, count + 1)
         self._wal = path.with_name(path.name + "-wal")
@@ -58,7 +69,8 @@ class Database:
     def write(self, *, appending: bool = False) -> Iterator[sqlite3.Connection]:
         """A write transaction, committed at the end and rolled back on an error.
 
-        With `appending`, failures are AppendRefused, else LogUnavailable. LogDamaged and OutcomeUnknown in both cases.
+        With `appending`, failures are AppendRefused, else LogUnavailable. LogDamaged and OutcomeUnknown in
+        both cases.
         """
         with self._write_lock:
             self._check_usable(appending)
@@ -67,12 +79,12 @@ class Database:
                 yield self._writer
             except BaseException as error:
                 self._roll_back()
-                if isinstance(error, sqlite3.Error):
+                if isinstance(error, FAILURES):
                     raise translate(error, self.path, appending=appending) from error
                 raise
             try:
                 self._writer.execute("COMMIT")
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 rolled_back = self._roll_back()
                 raise translate_commit(
                     error, self.path, rolled_back=rolled_back, appending=appending
@@ -81,7 +93,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A short read transaction: all statements see the same state. Raises LogUnavailable or LogDamaged."""
+        """A short read transaction: all statements see one state. Raises LogUnavailable or LogDamaged."""
         with self._read_lock:
             self._check_open(LogUnavailable)
             try:
@@ -90,7 +102,7 @@ class Database:
                     yield self._reader
                 finally:
                     self._reader.execute("ROLLBACK")
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 raise translate(error, self.path, appending=False) from error
 
     def data_version(self) -> int:
@@ -99,7 +111,7 @@ class Database:
             self._check_open(LogUnavailable)
             try:
                 row: tuple[int] = self._reader.execute("PRAGMA data_version").fetchone()
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 raise translate(error, self.path, appending=False) from error
             return row[0]
 
@@ -116,18 +128,28 @@ class Database:
                 _opened[self._inode] = (bell, count - 1)
         self.bell.ring()
 
+    def _connect_both(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        with contextlib.ExitStack() as undo:
+            try:
+                writer = undo.enter_context(contextlib.closing(self._connect()))
+                reader = undo.enter_context(contextlib.closing(self._connect()))
+                reader.execute("PRAGMA query_only=ON")
+                reader.execute("SELECT 1 FROM meta").fetchone()  # makes the -wal file, if there was none
+            except FAILURES as error:
+                raise translate(error, self.path, appending=False) from error
+            undo.pop_all()
+            return writer, reader
+
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
         )
-        for pragma in (
-            "synchronous=FULL",  # an acknowledged commit survives power loss
-            f"wal_autocheckpoint={_CHECKPOINT_PAGES}",
-            "journal_size_limit=67108864",  # gives back what one large transaction made the -wal file grow
-            "trusted_schema=OFF",
-            "cell_size_check=ON",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+        except FAILURES:
+            connection.close()
+            raise
         return connection
 
     def _begin(self, appending: bool) -> None:
@@ -139,19 +161,19 @@ class Database:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 return
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 if not is_contention(error) or time.monotonic() > deadline:
                     raise translate(error, self.path, appending=appending) from error
             time.sleep(random.uniform(0.5, 1.0) * pause)
             pause = min(pause * 2, _RETRY_S[1])
 
     def _roll_back(self) -> bool:
-        """Whether the transaction is surely undone on this connection; makes a new connection where it is not."""
+        """Whether the transaction is surely undone; makes a new connection where it is not."""
         try:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             return True
-        except sqlite3.Error:
+        except FAILURES:
             self._writer.close()
             self._writer = self._connect()
             return False
@@ -167,7 +189,8 @@ class Database:
                 same = False
             if not same:
                 raise kind(
-                    f"log {self.path}: {path.name} was removed or replaced while the log was in use: nothing was done; "
+                    f"log {self.path}: {path.name} was removed or replaced while the log was in use: "
+                    "nothing was done; "
                     "end all processes that use it, then open it again"
                 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...ports.log import LogUnavailable
 from . import schema
-from .errors import damaged, translate
+from .errors import FAILURES, damaged, translate
 
 # SQLite's locks and shared memory do not work between machines, and on these not always on one.
 _NETWORK = {
@@ -23,7 +23,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
-    """The type of the file system that `path` lies on, by its longest mount point; '' where that is not known."""
+    """The type of the file system that `path` lies on (by the longest mount point); '' where unknown."""
     try:
         table = mounts.read_text(errors="surrogateescape")
     except OSError:
@@ -32,7 +32,9 @@ def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
     best, found = -1, ""
     for line in table.splitlines():
         _, point, kind, *_ = line.split(" ")
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)  # blanks are written in octal
+        point = re.sub(
+            r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point
+        )  # blanks are written in octal
         if real.is_relative_to(point) and len(point) >= best:
             best, found = len(point), kind
     return found
@@ -49,10 +51,10 @@ def refuse_network(path: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def ensure(path: Path) -> None:
-    """Creates the log unless it exists. Raises LogUnavailable, or LogDamaged when only remains of one are there.
+    """Creates the log unless it exists. Raises LogUnavailable, or LogDamaged where only remains of one are.
 
-    A new log is made complete under another name and then linked into place: nobody ever sees half a log, and an
-    empty file is always one that lost its content.
+    A new log is made complete under another name and then linked into place: nobody ever sees half a log, and
+    an empty file is always one that lost its content.
     """
     if path.exists():
         if path.is_dir():
@@ -75,10 +77,12 @@ def _create(path: Path) -> None:
         with contextlib.suppress(FileExistsError):  # another process was quicker
             os.link(draft, path)
         _sync(path.parent)
-    except sqlite3.Error as error:
+    except FAILURES as error:
         raise translate(error, path, appending=False) from error
     except OSError as error:
-        raise LogUnavailable(f"log {path} cannot be created: {error}: check the folder and its permissions") from error
+        raise LogUnavailable(
+            f"log {path} cannot be created: {error}: check the folder and its permissions"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
 
@@ -106,8 +110,8 @@ def _sync(path: Path) -> None:
 def check_ours(path: Path) -> None:
     """Refuses, untouched, a file that is not a log or was written by a newer version.
 
-    It opens the file beside SQLite, and closing it would drop the locks that SQLite holds in this process: call it only
-    while no connection of this process is open.
+    It opens the file beside SQLite, and closing it would drop the locks that SQLite holds in this process:
+    call it only while no connection of this process is open.
     """
     try:
         with path.open("rb") as file:
@@ -119,6 +123,10 @@ def check_ours(path: Path) -> None:
     application, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
     if header[:16] != b"SQLite format 3\0" or application != schema.APPLICATION_ID:
         raise LogUnavailable(f"{path} is not a Rewindq log and was left as it is: name another path")
+    page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    size, wal = path.stat().st_size, path.with_name(path.name + "-wal")
+    if size < page * pages and not (wal.exists() and wal.stat().st_size):
+        raise damaged(path, f"it should have {page * pages} bytes and has {size}")
     if version > schema.FORMAT:
         raise LogUnavailable(
             f"log {path} has format {version}, this version of Rewindq knows up to {schema.FORMAT}: "
@@ -127,11 +135,9 @@ def check_ours(path: Path) -> None:
 
 
 def inode(path: Path) -> tuple[int, int]:
-    """What distinguishes this very file from another one of the same name. Raises LogUnavailable when it is gone."""
+    """What tells this very file from another one of its name. Raises LogUnavailable when it is gone."""
     try:
         status = path.stat()
     except OSError as error:
         raise LogUnavailable(f"log {path} is gone ({error}): put it back and open it again") from error
     return status.st_dev, status.st_ino
-
-

@@ -1,4 +1,4 @@
-"""Which process is meant, and whether it is still there; and the clock that all processes of a machine share."""
+"""Which process is meant, whether it is still there, and the clock that all processes of a machine share."""
 
 from __future__ import annotations
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 import threading
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...ports.log import LogDamaged, OffsetOutOfRange, Record
+from ...ports.log import LogDamaged, Record
+from .. import refusals
 from ..fetching import Cursor, Mark
 from . import batch, schema
 from .database import Database
-from .topics import Topics, no_such
+from .topics import Topics
 
 # Read ahead at most this much per partition and look, whatever the limit of records.
 _READ_BYTES = 1 << 20
@@ -22,7 +24,7 @@ _LOOK_S, _LOOK_MAX_S, _LIVELY_S = 0.001, 0.02, 0.1
 
 class _Row(NamedTuple):
     id: int
-    count: int
+    records: int
     min_ts: int
     top_ts: int
     codec: int
@@ -45,21 +47,29 @@ class BatchCursor:
     def read(self, limit: int) -> list[Record]:
         """At least `limit` next records while there are as many and not too large; whole batches.
 
-        Raises NoSuchTopic for a deleted topic, OffsetOutOfRange, LogDamaged.
+        Raises NoSuchTopic for a deleted topic, OffsetOutOfRange, LogDamaged; what lies before damage is
+        delivered.
         """
         with self._database.read() as connection:
             end = self._locate(connection)
             rows = self._rows(connection, end, limit)
         records: list[Record] = []
         for row in rows:
-            self._verify(row)
+            try:
+                self._verify(row)
+            except LogDamaged:
+                if records:
+                    break
+                self._chain = None
+                raise
             records += batch.decode(
-                self._topic, self._partition, self._base, row.count, row.min_ts, row.codec, row.data
+                self._topic, self._partition, self._base, row.records, row.min_ts, row.codec, row.data
             )
-            self._base += row.count
-        skipped = self.offset - records[0].offset if records else 0
-        if records:
-            self.offset = self._base
+            self._base += row.records
+        if not records:
+            return records
+        skipped = self.offset - records[0].offset
+        self.offset = self._base
         return records[skipped:] if skipped else records
 
     def _locate(self, connection: sqlite3.Connection) -> int:
@@ -67,53 +77,49 @@ class BatchCursor:
         query = "SELECT low, low_chain, end_offset FROM partitions WHERE tp = ?"
         bounds = connection.execute(query, (self.tp,)).fetchone()
         if bounds is None:
-            raise no_such(self._topic, self._partition)
+            raise refusals.no_such(self._topic, self._partition)
         low, low_chain, end = bounds
         if not low <= self.offset <= end:
-            raise OffsetOutOfRange(
-                f"{self._topic}/{self._partition}: offset {self.offset} was asked for, but the log has {low} to {end}: "
-                "restore from a snapshot at or after that, or choose another position"
-            )
+            raise refusals.out_of_range(self._topic, self._partition, self.offset, low, end)
         if self._chain is None and self.offset < end:
             first = schema.batch_id(self.tp, 0)
-            query = "SELECT max(id) FROM batches WHERE id >= ? AND id <= ?"
-            (found,) = connection.execute(query, (first, schema.batch_id(self.tp, self.offset))).fetchone()
-            if found is None:
+            query = "SELECT id, count FROM batches WHERE id >= ? AND id <= ? ORDER BY id DESC LIMIT 1"
+            found = connection.execute(query, (first, schema.batch_id(self.tp, self.offset))).fetchone()
+            if found is None or schema.base_offset(found[0]) + found[1] <= self.offset:
                 raise self._damaged(self.offset, "its record is missing")
-            self._base = schema.base_offset(found)
+            self._base = schema.base_offset(found[0])
             query = "SELECT chain FROM batches WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1"
-            before = connection.execute(query, (first, found)).fetchone()
+            before = connection.execute(query, (first, found[0])).fetchone()
             self._chain = before[0] if before else low_chain
         return int(end)
 
     def _rows(self, connection: sqlite3.Connection, end: int, limit: int) -> list[_Row]:
         rows: list[_Row] = []
         records = size = 0
-        query = "SELECT id, count, min_ts, top_ts, codec, chain, data FROM batches WHERE id >= ? AND id < ? ORDER BY id"
+        query = (
+            "SELECT id, count, min_ts, top_ts, codec, chain, data FROM batches WHERE id >= ? AND id < ? "
+            "ORDER BY id"
+        )
         ids = schema.batch_id(self.tp, self._base), schema.batch_id(self.tp, end)
         for fields in connection.execute(query, ids) if self._base < end else ():
             rows.append(row := _Row(*fields))
-            records += row.count
+            records += row.records
             size += len(row.data)
             if records >= limit or size >= _READ_BYTES:
                 return rows
-        covered = self._base + records
-        if covered != end:
-            raise self._damaged(covered, f"the records from here to {end} are not all there")
+        if not rows and self._base < end:
+            raise self._damaged(self._base, f"the records from here to {end} are missing")
         return rows
 
     def _verify(self, row: _Row) -> None:
         if schema.base_offset(row.id) != self._base:
             raise self._damaged(self._base, "its record is missing")
-        chain = batch.chain(
-            self._chain or b"",
-            self._base,
-            row.count,
-            row.min_ts,
-            row.top_ts,
-            row.codec,
-            batch.digest_of(row.data),
-        )
+        try:
+            digest = batch.digest_of(row.data)
+            fields = (self._base, row.records, row.min_ts, row.top_ts, row.codec)
+            chain = batch.chain(self._chain or b"", *fields, digest)
+        except (struct.error, TypeError) as error:  # a column that is of another type now
+            raise self._damaged(self._base, "its row cannot be understood") from error
         if chain != row.chain:
             raise self._damaged(self._base, "the stored bytes do not match their checksum")
         self._chain = chain
@@ -147,12 +153,13 @@ class SqliteSource:
                 if connection.execute("SELECT 1 FROM partitions WHERE tp = ?", (tp,)).fetchone():
                     return BatchCursor(self._database, tp, topic, partition, offset)
                 self._topics.forget(topic, partition)
-        raise no_such(topic, partition)
+        raise refusals.no_such(topic, partition)
 
     def ready(self, cursors: Sequence[Cursor]) -> Sequence[Cursor]:
         """Those whose offset is not their partition's end; one look for all of them."""
         numbered = {one.tp: one for one in cursors if isinstance(one, BatchCursor)}
-        query = f"SELECT tp, end_offset FROM partitions WHERE tp IN ({','.join('?' * len(numbered))})"  # noqa: S608
+        places = ",".join("?" * len(numbered))
+        query = f"SELECT tp, end_offset FROM partitions WHERE tp IN ({places})"  # noqa: S608
         with self._database.read() as connection:
             ends = dict(connection.execute(query, tuple(numbered)))
         return [one for tp, one in numbered.items() if ends.get(tp) != one.offset]

@@ -7,9 +7,10 @@ from hashlib import blake2b
 APPLICATION_ID = 0x52776E51  # "RwnQ", shown by file(1)
 FORMAT = 1
 
-# A batch's row id is its partition's number followed by its base offset, so that the rows of a partition lie together
-# in order. A composite key would do the same WITHOUT ROWID, but such a tree keeps part of each blob in its inner pages
-# and becomes deep. 42 bits are over a year of offsets at 100 000 records a second, 21 bits two million partitions.
+# A batch's row id is its partition's number followed by its base offset, so that the rows of a partition lie
+# together in order. A composite key would do the same WITHOUT ROWID, but such a tree keeps part of each blob
+# in its inner pages and becomes deep. 42 bits are over a year of offsets at 100 000 records a second, 21 bits
+# two million partitions.
 _OFFSET_BITS = 42
 OFFSET_MAX = (1 << _OFFSET_BITS) - 1
 TP_MAX = (1 << 21) - 1
@@ -32,10 +33,11 @@ CREATE TABLE groups(
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
     version INTEGER NOT NULL, generation INTEGER NOT NULL);
 CREATE TABLE group_offsets(
-    grp INTEGER NOT NULL, tp INTEGER NOT NULL, next_offset INTEGER NOT NULL, PRIMARY KEY(grp, tp)) WITHOUT ROWID;
+    grp INTEGER NOT NULL, tp INTEGER NOT NULL, next_offset INTEGER NOT NULL, PRIMARY KEY(grp, tp)) WITHOUT
+    ROWID;
 CREATE TABLE members(
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, grp INTEGER NOT NULL, member_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
-    pid INTEGER NOT NULL, started INTEGER NOT NULL, boot TEXT NOT NULL, namespace INTEGER NOT NULL,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, grp INTEGER NOT NULL, member_id TEXT NOT NULL UNIQUE, name TEXT NOT
+    NULL, pid INTEGER NOT NULL, started INTEGER NOT NULL, boot TEXT NOT NULL, namespace INTEGER NOT NULL,
     deadline REAL NOT NULL);
 CREATE TABLE leases(
     grp INTEGER NOT NULL, partition INTEGER NOT NULL, owner TEXT NOT NULL, generation INTEGER NOT NULL,

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Sequence
 from itertools import takewhile
 
-from ...ports.log import LogUnavailable, NoSuchTopic, PartitionCountMismatch, TopicPartition, TopicSpec
+from ...ports.log import LogUnavailable, TopicPartition, TopicSpec
+from .. import refusals
 from . import schema
 from .database import Database
 
 # Rows deleted per transaction, so that nobody waits long for the write lock.
 _DELETE_ROWS = 500
-
-
-def no_such(topic: str, partition: int | None = None) -> NoSuchTopic:
-    """The error for an unknown topic or partition."""
-    name = topic if partition is None else f"{topic}/{partition}"
-    return NoSuchTopic(f"there is no topic or partition {name}: create it, or check the name and namespace")
 
 
 class Topics:
@@ -27,16 +21,15 @@ class Topics:
     def __init__(self, database: Database, identity: str) -> None:
         self._database = database
         self._identity = identity
-        self._numbers: dict[TopicPartition, int] = {}  # never stale: a number is used once, see `find`
-        self._lock = threading.Lock()
+        self._numbers: dict[TopicPartition, int] = {}
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
         """Creates what is missing. Raises PartitionCountMismatch."""
-        if not self._missing(specs, self.counts("")):
+        if not refusals.missing_topics(specs, self.counts("")):
             return
         with self._database.write() as connection:
             present = dict(connection.execute("SELECT name, partitions FROM topics"))
-            for spec in self._missing(specs, present):
+            for spec in refusals.missing_topics(specs, present):
                 self._insert(connection, spec)
 
     def counts(self, prefix: str) -> dict[str, int]:
@@ -55,26 +48,30 @@ class Topics:
     def find(self, connection: sqlite3.Connection, topic: str, partition: int) -> int:
         """The number of a partition. Raises NoSuchTopic.
 
-        The number may be that of a topic deleted meanwhile: then its row is missing, and `forget` makes `find` look
-        again.
+        The number may be that of a topic deleted meanwhile: then its row is missing, and `forget` makes
+        `find` look again.
         """
         number = self._numbers.get((topic, partition))
         if number is None:
-            query = "SELECT tp FROM partitions WHERE partition = ? AND topic = (SELECT id FROM topics WHERE name = ?)"
+            query = (
+                "SELECT tp FROM partitions WHERE partition = ? AND topic = (SELECT id FROM topics WHERE "
+                "name = ?)"
+            )
             row = connection.execute(query, (partition, topic)).fetchone()
             if row is None:
-                raise no_such(topic, partition)
+                raise refusals.no_such(topic, partition)
             number = self._numbers[topic, partition] = int(row[0])
         return number
 
     def forget(self, topic: str, partition: int) -> None:
         """Drops what `find` remembers of a partition."""
-        with self._lock:
-            self._numbers.pop((topic, partition), None)
+        self._numbers.pop((topic, partition), None)
 
     def trim(self, now_ms: int) -> None:
         """Removes whole batches whose newest record is older than their topic's retention; `low` moves up."""
-        query = "SELECT tp, retention_ms FROM partitions JOIN topics ON topic = id WHERE retention_ms IS NOT NULL"
+        query = (
+            "SELECT tp, retention_ms FROM partitions JOIN topics ON topic = id WHERE retention_ms IS NOT NULL"
+        )
         with self._database.read() as connection:
             due = connection.execute(query).fetchall()
         for tp, retention_ms in due:
@@ -82,20 +79,11 @@ class Topics:
                 pass
         self._sweep()
 
-    @staticmethod
-    def _missing(specs: Sequence[TopicSpec], present: dict[str, int]) -> list[TopicSpec]:
-        for spec in specs:
-            count = present.get(spec.name, spec.partitions)
-            if count != spec.partitions:
-                raise PartitionCountMismatch(
-                    f"topic {spec.name} has {count} partitions, {spec.partitions} were asked for: use {count}, "
-                    "or another namespace"
-                )
-        return [spec for spec in specs if spec.name not in present]
-
     def _insert(self, connection: sqlite3.Connection, spec: TopicSpec) -> None:
         if not spec.name or spec.partitions < 1:
-            raise ValueError(f"topic {spec.name!r} needs a name and at least one partition, not {spec.partitions}")
+            raise ValueError(
+                f"topic {spec.name!r} needs a name and at least one partition, not {spec.partitions}"
+            )
         topic = connection.execute(
             "INSERT INTO topics(name, partitions, retention_ms, compact) VALUES (?, ?, ?, ?)",
             (spec.name, spec.partitions, spec.retention_ms, spec.compact),
@@ -109,7 +97,8 @@ class Topics:
             ).lastrowid
             if (number or 0) > schema.TP_MAX:
                 raise LogUnavailable(
-                    f"log {self._database.path} has used up its {schema.TP_MAX} partition numbers: begin a new log"
+                    f"log {self._database.path} has used up its {schema.TP_MAX} partition numbers: begin "
+                    "a new log"
                 )
 
     @staticmethod
@@ -119,7 +108,7 @@ class Topics:
             return
         numbers = "SELECT tp FROM partitions WHERE topic = ?"
         connection.execute(f"INSERT INTO dropped {numbers}", row)
-        connection.execute(f"DELETE FROM group_offsets WHERE tp IN ({numbers})", row)
+        connection.execute(f"DELETE FROM group_offsets WHERE tp IN ({numbers})", row)  # noqa: S608
         connection.execute("DELETE FROM partitions WHERE topic = ?", row)
         connection.execute("DELETE FROM topics WHERE id = ?", row)
 
@@ -132,7 +121,8 @@ class Topics:
                 return
             with self._database.write() as connection:
                 gone = connection.execute(
-                    "DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE id >= ? AND id < ? LIMIT ?)",
+                    "DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE id >= ? AND id < ? "
+                    "LIMIT ?)",
                     (schema.batch_id(row[0], 0), schema.batch_id(row[0] + 1, 0), _DELETE_ROWS),
                 ).rowcount
                 if gone < _DELETE_ROWS:

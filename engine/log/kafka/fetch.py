@@ -1,0 +1,155 @@
+"""Fetching committed records of chosen partitions: one consumer, used by readers and by members."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, Message
+
+from rewindq.engine.ports.log import (
+    LogDamaged,
+    LogError,
+    NoSuchTopic,
+    OffsetOutOfRange,
+    Record,
+    TopicPartition,
+)
+
+from .bounds import Bounds
+from .errors import TOPIC_MISSING_CODES, text, tp
+
+_DAMAGED_CODES = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._LOG_TRUNCATION})
+_RANGE_CODES = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_FINAL_CODES = _DAMAGED_CODES | _RANGE_CODES | TOPIC_MISSING_CODES
+
+
+_Headers = list[tuple[str, bytes | None]]
+
+
+class Fetcher:
+    """Reads assigned partitions in offset order. `poll` is for one thread at a time, the rest for any."""
+
+    def __init__(self, config: Mapping[str, Any], bounds: Bounds) -> None:
+        self._consumer = Consumer(dict(config))
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        # The next offset of each assigned partition. What was prefetched from before a seek is below it or is
+        # of a partition that is not here any more, and is dropped.
+        self._next: dict[TopicPartition, int] = {}
+        self._failed: tuple[KafkaError, TopicPartition] | None = None
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Adds partitions at these offsets; one that is assigned already moves there."""
+        with self._lock:
+            self._drop(self._next.keys() & positions.keys())
+            self._next.update(positions)
+            if positions:
+                self._consumer.incremental_assign([tp(*key, offset) for key, offset in positions.items()])
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forgets partitions; unknown ones are passed over."""
+        with self._lock:
+            self._drop(self._next.keys() & set(partitions))
+
+    def _drop(self, known: Collection[TopicPartition]) -> None:
+        if known:
+            self._consumer.incremental_unassign([tp(*key) for key in known])
+        for key in list(known):
+            del self._next[key]
+            if self._failed is not None and self._failed[1] == key:
+                self._failed = None
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Delivers nothing of these until `resume`."""
+        self._consumer.pause([tp(*key) for key in partitions])
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Delivers these again, from where they were paused."""
+        self._consumer.resume([tp(*key) for key in partitions])
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next offset to be read. Raises NoSuchTopic for a partition that is not assigned."""
+        try:
+            return self._next[topic, partition]
+        except KeyError:
+            raise NoSuchTopic(f"{topic}[{partition}] is not read here") from None
+
+    def poll(self, limit: int, timeout: float) -> list[Record]:
+        """Up to `limit` records; waits up to `timeout` seconds for one, or until a position passes a marker.
+
+        Raises OffsetOutOfRange, NoSuchTopic or LogDamaged, after the records that came before the failure.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            if self._failed is not None:
+                raise self._failure(*self._failed)
+            # `consume` alone would wait for `limit` messages; the first comes by `poll`, the rest is at hand.
+            first = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+            if first is None:
+                return []
+            rest = self._consumer.consume(limit - 1, 0) if limit > 1 else []
+            records, moved = self._take([first, *rest])
+            if records or moved or (time.monotonic() >= deadline and self._failed is None):
+                return records
+
+    def _take(self, messages: list[Message]) -> tuple[list[Record], bool]:
+        records: list[Record] = []
+        moved = False
+        with self._lock:
+            for message in messages:
+                key = (message.topic() or "", _number(message.partition()))
+                expected = self._next.get(key)
+                if expected is None:
+                    continue  # of a dropped partition, or of a connection, which the client mends itself
+                error = message.error()
+                offset = _number(message.offset())
+                if error is None:
+                    if offset >= expected:
+                        self._next[key] = offset + 1
+                        records.append(_record(key, offset, message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    moved = moved or offset > expected
+                    self._next[key] = max(expected, offset)
+                elif error.code() in _FINAL_CODES:
+                    self._failed = (error, key)
+        return records, moved
+
+    def _failure(self, error: KafkaError, key: TopicPartition) -> LogError:
+        topic, partition = key
+        if error.code() in TOPIC_MISSING_CODES:
+            return NoSuchTopic(f"{topic}[{partition}] cannot be read: {text(error)}; was the topic deleted?")
+        if error.code() in _DAMAGED_CODES:
+            return LogDamaged(
+                f"{topic}[{partition}] at offset {self.position(*key)}: {text(error)}; the records differ "
+                "from what was acknowledged: check its disks before going on"
+            )
+        low, end = self._bounds(topic, partition)
+        return OffsetOutOfRange(
+            f"{topic}[{partition}]: offset {self.position(*key)} was asked for, it holds {low} up to {end}; "
+            "records were removed or the log is another one: rebuild the store from what is there"
+        )
+
+    def close(self) -> None:
+        """Frees the consumer."""
+        self._consumer.close()
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _record(key: TopicPartition, offset: int, message: Message) -> Record:
+    headers = message.headers()
+    return Record(
+        key[0],
+        key[1],
+        offset,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        # The stubs allow a mapping of texts too, for records that were not read from a log.
+        tuple((name, value or b"") for name, value in cast("_Headers", headers)) if headers else (),
+    )

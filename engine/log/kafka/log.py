@@ -1,0 +1,99 @@
+"""The port's Log on Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from rewindq.engine.ports.log import GroupState, Ownership, TopicPartition, TopicSpec
+
+from .bounds import Bounds
+from .fetch import Fetcher
+from .groups import Groups
+from .member import KafkaMember
+from .producer import KafkaProducer
+from .reader import KafkaReader
+from .requests import Requests
+from .settings import KafkaSettings, parse, producer_config, reader_config
+from .topics import Topics
+
+
+def open_kafka(url: str) -> KafkaLog:
+    """Opens `kafka://host:port[,host:port][?option=value]`. Raises LogUnavailable when it does not answer."""
+    log = KafkaLog(url, parse(url))
+    log.identity()
+    return log
+
+
+class KafkaLog:
+    """A Kafka cluster as a log. Safe to use from several threads."""
+
+    def __init__(self, url: str, settings: KafkaSettings) -> None:
+        self.url = url
+        self._settings = settings
+        requests = Requests(settings)
+        self._topics = Topics(requests)
+        self._bounds = Bounds(requests, self._topics)
+        self._groups = Groups(requests)
+
+    def identity(self) -> str:
+        """The cluster id."""
+        return self._topics.cluster_id()
+
+    def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Creates what is missing. Raises PartitionCountMismatch."""
+        self._topics.create(specs)
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Deletes topics with their records; unknown names are passed over."""
+        self._topics.delete(names)
+
+    def topics(self, prefix: str = "") -> dict[str, int]:
+        """Names and partition counts of the topics whose name begins with `prefix`."""
+        return {name: n for name, n in sorted(self._topics.refresh().items()) if name.startswith(prefix)}
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """`(low, end)`; waits for transactions on their way, so that the end tells what became of them."""
+        return self._bounds(topic, partition)
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The offset of the first record with this timestamp or a later one; `end` when there is none."""
+        return self._bounds.at(topic, partition, timestamp_ms)
+
+    def reader(self, positions: Mapping[TopicPartition, int]) -> KafkaReader:
+        """A reader that starts at these offsets. Raises NoSuchTopic; its poll raises OffsetOutOfRange."""
+        for topic, partition in positions:
+            self._topics.require(topic, partition)
+        fetcher = Fetcher(reader_config(self._settings, f"rewindq-reader-{_short_id()}"), self._bounds)
+        fetcher.assign(positions)
+        return KafkaReader(fetcher)
+
+    def producer(self) -> KafkaProducer:
+        """A producer of this process."""
+        config = producer_config(self._settings, f"rewindq-producer-{_short_id()}")
+        return KafkaProducer(config, self._topics, self._settings.request_timeout)
+
+    def join(self, group: str, inputs: Sequence[str], ownership: Ownership, *, name: str) -> KafkaMember:
+        """Joins a consumer group. Raises NoSuchTopic."""
+        for topic in inputs:
+            self._topics.require(topic, 0)
+        return KafkaMember(self._settings, self._topics, self._bounds, group, inputs, ownership, name)
+
+    def groups(self, prefix: str = "") -> list[GroupState]:
+        """Groups whose name begins with `prefix`."""
+        return self._groups.list(prefix)
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets committed offsets of a group without members, making the group. Raises GroupActive."""
+        self._groups.set_offsets(group, offsets)
+
+    def delete_group(self, group: str) -> None:
+        """Deletes a group without members; an unknown one is passed over. Raises GroupActive."""
+        self._groups.delete(group)
+
+    def close(self) -> None:
+        """Connections end with their readers, producers and members; the log itself holds none open."""
+
+
+def _short_id() -> str:
+    return uuid.uuid4().hex[:8]

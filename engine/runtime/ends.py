@@ -1,0 +1,62 @@
+"""What the end of a handler means, the same in every mode: its result's bytes, or its failure in words."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ValidationError
+
+from ..core import decide as d
+from ..core import values
+from ..core.retry import FailureClass
+from ..core.secrets import scrub_text
+from ..effects.errors import StepError
+from ..ports.blobs import BlobMissing
+from .app import App
+from .failures import classify
+
+
+class ResultRefused(Exception):
+    """What a handler returned cannot be kept; its effects stand."""
+
+
+def encode_result(result: object) -> bytes | None:
+    """A handler's result in canonical form. Raises values.ValueRefused."""
+    if result is None:
+        return None
+    if isinstance(result, BaseModel):
+        return values.encode(result.model_dump(mode="json"))
+    return values.encode(result)
+
+
+def describe(error: Exception) -> str:
+    """An error in a line or two; a model's complaints by path, without the refused values."""
+    if isinstance(error, ValidationError):
+        parts = [
+            f"{'.'.join(map(str, item['loc'])) or 'payload'}: {item['msg']}"
+            for item in error.errors(include_input=False, include_url=False)
+        ]
+        return "; ".join(parts)
+    return str(error)
+
+
+def failure_of(app: App, error: BaseException, secrets: list[str], duration: int) -> d.AttemptFailure:
+    """How an attempt failed, from what its handler raised. `duration` milliseconds."""
+    terminal = isinstance(error, StepError) and error.terminal
+    kind = classify(app, error)
+    if isinstance(error, BlobMissing | ResultRefused):
+        terminal, kind = True, FailureClass.VALIDATION
+    text = describe(error) if isinstance(error, Exception) else str(error)
+    return d.AttemptFailure(
+        kind,
+        scrub_text(text or type(error).__qualname__, secrets),
+        getattr(error, "step", None),
+        exception_name(error),
+        duration,
+        getattr(error, "retry_after", None),
+        terminal,
+    )
+
+
+def exception_name(error: BaseException) -> str:
+    """The module and name of an exception's class; an effect's error goes by what its function raised."""
+    cause = error.__cause__ if isinstance(error, StepError) and error.__cause__ is not None else error
+    return f"{type(cause).__module__}.{type(cause).__qualname__}"

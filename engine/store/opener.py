@@ -1,0 +1,194 @@
+"""Opening stores on disk for writing, for reading, as a branch's overlay; setting a damaged one aside."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+
+from rocksdict import AccessType, Options, Rdict
+
+from ..ports.store import Family, Store, StoreError, StoreInUse, View
+from . import identity, options
+from .errors import damaged, is_locked, translate
+from .identity import Identity
+from .overlay import Overlay
+from .reader import OverlayReader, ReadStore, RocksReader, Secondary
+from .rocks import Column, RocksStore
+
+#: How often a reader is opened anew when the owner removes files that it was about to read.
+_READER_TRIES = 10
+
+
+def open_store(path: str, *, branch: str, partition: int) -> Store:
+    """The store of one (branch, partition) in the folder `path`, made when it does not exist.
+
+    Raises StoreInUse naming its owner, StoreDamaged (see `set_aside`), StoreFormat for a newer format, and
+    StoreError for a folder that is another store's or somebody else's; such folders are left as they are.
+    """
+    folder = Path(path)
+    found = identity.read(folder)
+    if found is None:
+        identity.create(folder, identity.new(branch=branch, partition=partition))
+    elif found.base_seq is not None:
+        raise StoreError(f"{path} is a branch's overlay: open it with open_overlay and its base")
+    elif (found.branch, found.partition) != (branch, partition):
+        raise StoreError(
+            f"store {path} belongs to partition {found.partition} of branch {found.branch!r}, not to "
+            f"partition {partition} of {branch!r}: name that store's own folder"
+        )
+    return _open_writer(folder)
+
+
+def open_overlay(path: str, base: View, seq: int) -> Store:
+    """An existing branch's overlay over `base` as of `seq`. Raises like `open_store`."""
+    _check_overlay(Path(path), seq)
+    return Overlay(_open_layer(Path(path)), base, seq, _new_layer)
+
+
+def open_reader(path: str) -> ReadStore:
+    """The store for reading, its owner running or not. Raises StoreError where there is none."""
+    found = identity.read(Path(path))
+    if found is not None and found.base_seq is not None:
+        raise StoreError(f"{path} is a branch's overlay: open it with open_overlay_reader and its base")
+    return _open_reader(Path(path))
+
+
+def open_overlay_reader(path: str, base: View, seq: int) -> ReadStore:
+    """A branch's overlay for reading, over `base` as of `seq`. Raises like `open_reader`."""
+    _check_overlay(Path(path), seq)
+    return OverlayReader(_open_reader(Path(path)), base, seq)
+
+
+def set_aside(path: str) -> str:
+    """Renames a store that cannot be used to `<path>.damaged-<n>`, nothing is deleted. The new path.
+
+    Raises StoreInUse while a process has it open, StoreError when it cannot be renamed.
+    """
+    folder = Path(path)
+    owner = identity.owner(folder)
+    if owner is not None:
+        raise StoreInUse(f"store {path} is open in process {owner}: close it there, then set it aside")
+    number = 1
+    while (kept := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        folder.rename(kept)
+    except OSError as error:
+        raise StoreError(
+            f"store {path} cannot be set aside: {error}: move the folder away by hand"
+        ) from error
+    return str(kept)
+
+
+def _new_layer(path: str, seq: int) -> RocksStore:
+    folder = Path(path)
+    if identity.read(folder) is not None:
+        raise StoreError(
+            f"{path} holds a store already: open the branch with open_overlay, or name another folder"
+        )
+    identity.create(folder, identity.new(base_seq=seq))
+    return _open_layer(folder)
+
+
+def _check_overlay(folder: Path, seq: int) -> None:
+    found = _existing(folder)
+    if found.base_seq is None:
+        raise StoreError(f"store {folder} is no branch's overlay: open it with open_store")
+    if found.base_seq != seq:
+        raise StoreError(
+            f"the branch in {folder} leaves its base at {found.base_seq}, not at {seq}: open it there"
+        )
+
+
+def _existing(folder: Path) -> Identity:
+    found = identity.read(folder)
+    if found is None:
+        raise StoreError(
+            f"there is no store in {folder}: it is made when a worker first takes the partition over"
+        )
+    return found
+
+
+def _open_writer(folder: Path) -> RocksStore:
+    database = _open(folder, options.database(), options.families(), AccessType.read_write())
+    return _writer(folder, database, _family_columns(database))
+
+
+def _open_layer(folder: Path) -> RocksStore:
+    database = _open(folder, options.overlay(), None, AccessType.read_write())
+    return _writer(folder, database, _prefixed_columns(database))
+
+
+def _writer(folder: Path, database: Rdict, columns: dict[Family, Column]) -> RocksStore:
+    identity.claim(folder)
+    return RocksStore(
+        str(folder), database, columns, new_layer=_new_layer, on_close=partial(identity.release, folder)
+    )
+
+
+def _open_reader(folder: Path) -> RocksReader:
+    return RocksReader(str(folder), partial(_open_secondary, folder), lambda: _existing(folder).uuid)
+
+
+def _open_secondary(folder: Path) -> Secondary:
+    found = _existing(folder)
+    scratch = Path(tempfile.mkdtemp(prefix="rewindq-reader-"))
+    access = AccessType.secondary(str(scratch))
+    try:
+        if found.base_seq is None:
+            database = _retried(folder, options.reading(options.database()), options.families(), access)
+            return Secondary(database, _family_columns(database), scratch, found.uuid)
+        database = _retried(folder, options.reading(options.overlay()), None, access)
+        return Secondary(database, _prefixed_columns(database), scratch, found.uuid)
+    except BaseException:
+        rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _retried(
+    folder: Path, database: Options, families: dict[str, Options] | None, access: AccessType
+) -> Rdict:
+    for _ in range(_READER_TRIES):
+        try:
+            return _open(folder, database, families, access)
+        except StoreError as error:
+            failed = error
+            if "No such file" not in str(error) or identity.owner(folder) is None:
+                break
+    raise failed
+
+
+def _open(folder: Path, database: Options, families: dict[str, Options] | None, access: AccessType) -> Rdict:
+    if identity.has_database(folder) and not (folder / "CURRENT").exists():
+        raise damaged(str(folder), "the file CURRENT is gone")
+    try:
+        return Rdict(str(folder), database, column_families=families, access_type=access)
+    except Exception as error:
+        if is_locked(error):
+            raise _in_use(folder) from error
+        raise translate(str(folder), error) from error
+
+
+def _in_use(folder: Path) -> StoreInUse:
+    owner = identity.owner(folder)
+    who = "another process" if owner is None else f"process {owner}"
+    return StoreInUse(
+        f"store {folder} is open for writing in {who}: stop it first (`fuser {folder / 'LOCK'}` finds it), "
+        "or open the store for reading"
+    )
+
+
+def _family_columns(database: Rdict) -> dict[Family, Column]:
+    return {
+        family: Column(
+            database.get_column_family(family.value), database.get_column_family_handle(family.value), b""
+        )
+        for family in Family
+    }
+
+
+def _prefixed_columns(database: Rdict) -> dict[Family, Column]:
+    handle = database.get_column_family_handle("default")
+    return {family: Column(database, handle, bytes([number])) for number, family in enumerate(Family, 1)}
