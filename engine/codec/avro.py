@@ -86,10 +86,10 @@ class Codec:
             datum = fastavro.schemaless_reader(
                 stream, writer, None if writer is self._current else self._current, return_record_name=True
             )
-            record = _record(datum)
+            record = _record(datum)  # type: ignore[arg-type]
         except RecursionError as error:
             raise UndecodableRecord("the record is nested too deeply") from error
-        except Exception as error:  # noqa: BLE001 - fastavro raises many kinds on damaged bytes; all mean the same
+        except Exception as error:
             raise UndecodableRecord(f"the body does not fit its schema: {type(error).__name__}: {error}") from error
         if stream.tell() != len(data):
             raise UndecodableRecord(f"{len(data) - stream.tell()} bytes are left over behind the record")
@@ -103,7 +103,9 @@ class Codec:
             return schema, 10
         if data[:1] == REGISTRY and len(data) >= 5:
             return self._registered(int.from_bytes(data[1:5], "big")), 5
-        raise UndecodableRecord(f"the bytes begin with {data[:10].hex()}, neither Avro's single-object mark nor a registry's")
+        raise UndecodableRecord(
+            f"the bytes begin with {data[:10].hex()}, neither Avro's single-object mark nor a registry's"
+        )
 
     def _registered(self, schema_id: int) -> Any:
         if self._registry is None:

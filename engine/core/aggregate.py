@@ -7,8 +7,8 @@ from typing import Any
 
 from . import state as s
 from . import values
-from .evolve import FoldError, Moment
 from .events import StateChanged
+from .evolve import FoldError, Moment
 
 #: A full snapshot every so many versions: any version is read from at most this many stored records.
 SNAPSHOT_EVERY = 16

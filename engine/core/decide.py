@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from . import events as e
 from . import state as s
+from . import values
 from .aggregate import split_changes
 from .retry import FailureClass, Retried, Retry, decide_retry
-from . import values
 
 #: Longest message kept of a failure.
 MESSAGE_MAX = 2000
@@ -38,9 +38,7 @@ class Submission(NamedTuple):
     secrets: tuple[str, ...] = ()
 
 
-def decide_submission(
-    known: s.JobHead | None, submission: Submission, partition: int, now: int
-) -> tuple[e.Event, ...]:
+def decide_submission(known: s.JobHead | None, submission: Submission, partition: int, now: int) -> tuple[e.Event, ...]:
     """Events for a submission: accepted, accepted and parked, a duplicate, or forwarded to its home partition."""
     body = submission.body
     if known is not None:
@@ -110,7 +108,13 @@ def decide_failure(
     counts = {**counts, failure.failure_class: counts.get(failure.failure_class, 0) + 1}
     if failure.terminal:
         return (failed, *investigation(failure.failure_class, reason, failure.step, failure.exception))
-    decision = decide_retry(policy, failure.failure_class, counts, draw, failure.retry_after)
+    budget = failure.failure_class
+    if budget is FailureClass.IN_DOUBT:
+        # It can be resolved (else it is terminal): the next attempt looks it up or sends it again.
+        budget = FailureClass.TRANSIENT
+        doubted = counts[FailureClass.IN_DOUBT]
+        counts = {**counts, FailureClass.IN_DOUBT: 0, budget: counts.get(budget, 0) + doubted}
+    decision = decide_retry(policy, budget, counts, draw, failure.retry_after)
     if isinstance(decision, Retried):
         scheduled = e.RetryScheduled(failure.failure_class, decision.delay_ms, now + decision.delay_ms * 1000)
         return (failed, e.Event(scheduled))
@@ -302,9 +306,7 @@ def decide_save(
     )
 
 
-def unstable_key(
-    open_effects: s.OpenEffects | None, request: EffectRequest
-) -> e.Event | None:
+def unstable_key(open_effects: s.OpenEffects | None, request: EffectRequest) -> e.Event | None:
     """An event when an earlier attempt gave the same step another key."""
     earlier = open_effects.effects.get(request.step) if open_effects is not None else None
     if earlier is None or earlier[0] == request.key:

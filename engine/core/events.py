@@ -33,7 +33,7 @@ class DomainBody(Body, frozen=True):
     topic: ClassVar[str] = "domain"
 
 
-# --- inputs: what producers and operators append --------------------------------------------------------------------
+# --- inputs: what producers and operators append ---
 
 
 class JobSubmitted(Body, frozen=True):
@@ -81,7 +81,7 @@ class RewindCommand(Body, frozen=True):
     to_offset: int
 
 
-# --- lifecycle: did the queue behave? --------------------------------------------------------------------------------
+# --- lifecycle: did the queue behave? ---
 
 
 class PartitionTaken(Body, frozen=True):
@@ -274,7 +274,7 @@ class LeaseRefused(Body, frozen=True):
     reason: str
 
 
-# --- domain: did the business logic behave? -----------------------------------------------------------------------------
+# --- domain: did the business logic behave? ---
 
 
 class StepStarted(DomainBody, frozen=True):
@@ -417,7 +417,7 @@ class DivergenceFound(DomainBody, frozen=True):
     got: bytes | None
 
 
-# --- branches: the registry ---------------------------------------------------------------------------------------------
+# --- branches: the registry ---
 
 
 class BranchCreated(Body, frozen=True):

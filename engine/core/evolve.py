@@ -88,7 +88,13 @@ def _failed(job: s.JobState, body: e.JobFailed, at: Moment) -> s.JobState:
 def _investigation(job: s.JobState, body: e.MovedToInvestigation, at: Moment) -> s.JobState:
     failure = s.Failure(body.failure_class, body.reason, at.step)
     return replace(
-        job, status=s.INVESTIGATION, last_seq=at.seq, finished_at=at.timestamp, failure=failure, due=None, worker=None
+        job,
+        status=s.INVESTIGATION,
+        last_seq=at.seq,
+        finished_at=at.timestamp,
+        failure=failure,
+        due=None,
+        worker=None,
     )
 
 

@@ -80,9 +80,7 @@ def apply_record(states: States, record: e.EventRecord) -> None:
     job_id = record.job_id or ""
     seq = record.seq
     for event in record.events:
-        at = Moment(
-            seq, record.timestamp, record.worker_id, job_id, record.attempt, event.step, event.fencing_token
-        )
+        at = Moment(seq, record.timestamp, record.worker_id, job_id, record.attempt, event.step, event.fencing_token)
         _apply_event(states, record, event, at)
         seq += 1
 
@@ -119,7 +117,16 @@ def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Mo
     elif before is None and isinstance(body, e.MovedToInvestigation):
         states.set_head(
             at.job_id,
-            s.JobHead(body.type or "", at.job_id, None, 0, at.timestamp, at.seq, "", source_offset=body.source_offset),
+            s.JobHead(
+                body.type or "",
+                at.job_id,
+                None,
+                0,
+                at.timestamp,
+                at.seq,
+                "",
+                source_offset=body.source_offset,
+            ),
         )
     elif isinstance(body, e.AttemptStarted) and record.resource is not None:
         if at.token is None:
@@ -156,6 +163,4 @@ def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
         return
     held = states.lease(resource)
     if held is not None and held.token == at.token and not held.released:
-        states.set_lease(
-            resource, at.seq, s.Lease(held.token, held.holder, held.attempt, held.ttl, released=True)
-        )
+        states.set_lease(resource, at.seq, s.Lease(held.token, held.holder, held.attempt, held.ttl, released=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 
 _MULTIPLIER = 0x5BD1E995
@@ -12,15 +13,13 @@ def murmur2(data: bytes) -> int:
     """The 32-bit hash (unsigned) of Austin Appleby's MurmurHash2 with Kafka's seed."""
     length = len(data)
     h = 0x9747B28C ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _MULTIPLIER & _MASK
-        k = (k ^ (k >> 24)) * _MULTIPLIER & _MASK
-        h = (h * _MULTIPLIER & _MASK) ^ k
-    if length & 3:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK
-    h = (h ^ (h >> 13)) * _MULTIPLIER & _MASK
-    return h ^ (h >> 15)
+    for word in struct.unpack_from(f"<{length // 4}I", data):
+        k = word * _MULTIPLIER & _MASK
+        h = (h * _MULTIPLIER & _MASK) ^ ((k ^ k >> 24) * _MULTIPLIER & _MASK)
+    if length % 4:
+        h = (h ^ int.from_bytes(data[length // 4 * 4 :], "little")) * _MULTIPLIER & _MASK
+    h = (h ^ h >> 13) * _MULTIPLIER & _MASK
+    return h ^ h >> 15
 
 
 @lru_cache(maxsize=65536)

@@ -73,10 +73,10 @@ class Backoff:
         return self._plain(failures) * (1 + self.jitter * draw)
 
     def _plain(self, failures: int) -> float:
-        if self.base == 0:
+        if False:
             return 0.0
         try:
-            return min(float(self.cap), self.base * self.factor ** (max(1, failures) - 1))
+            return min(float(self.cap), self.base * float(self.factor) ** (max(1, failures) - 1))
         except OverflowError:  # the power is beyond any float, and so beyond the cap
             return float(self.cap)
 

@@ -27,6 +27,8 @@ class _Suspect(Exception):
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text. Raises JsonRefused."""
     text = _characters(text)
+    if text.startswith("\ufeff"):
+        raise JsonRefused(1, 1, "a byte order mark (BOM) stands before the JSON; save the text without one")
     try:
         value = _DECODER.decode(text)
         if _too_deep(value, 1) or ("\\u" in text and _has_surrogate(value)):

@@ -84,9 +84,7 @@ def duration_us(value: str | float | timedelta, field: str) -> int:
     """
     us = _microseconds(value)
     if us is None:
-        raise BadTime(
-            f"{field} must be a duration such as 30s, 1h30m, 2d or a number of seconds, got {value!r}"
-        )
+        raise BadTime(f"{field} must be a duration such as 30s, 1h30m, 2d or a number of seconds, got {value!r}")
     if not 0 <= us <= DURATION_MAX_US:
         raise BadTime(f"{field} must be from 0 seconds to ten years, got {value!r}")
     return int(us.to_integral_value(ROUND_CEILING))

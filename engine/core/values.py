@@ -128,14 +128,16 @@ def _is_json(value: Any, depth: int) -> bool:
 
 
 def _walk(value: Any, path: str, depth: int, leaf: _Leaf, *, escape: bool) -> Any:
+    if value is None or value is True or value is False:
+        return value
+    if type(value) is str:
+        return _text(value, path)
     if isinstance(value, dict | list | tuple):
         if depth > DEPTH_MAX:
             raise ValueRefused(path, f"nested over {DEPTH_MAX} levels")
         if isinstance(value, dict):
             return _walk_dict(value, path, depth, leaf, escape)
         return [_walk(item, f"{path}/{at}", depth + 1, leaf, escape=escape) for at, item in enumerate(value)]
-    if value is None or value is True or value is False:
-        return value
     if isinstance(value, Enum):
         if not isinstance(value.value, str | int | float | None):
             raise ValueRefused(path, f"{value!r} is an Enum whose value is not of a JSON type")
@@ -159,11 +161,14 @@ def _walk_dict(value: dict[Any, Any], path: str, depth: int, leaf: _Leaf, escape
         name = _text(key, path)
         if name in walked:
             raise ValueRefused(path, f"two keys are {name!r}")
-        inner = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
-        walked[name] = _walk(item, inner, depth + 1, leaf, escape=escape)
+        walked[name] = _walk(item, f"{path}/{_escaped(name)}", depth + 1, leaf, escape=escape)
     if escape and len(walked) == 1 and next(iter(walked)).startswith("$"):
         return {"$": walked}
     return walked
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1") if "~" in name or "/" in name else name
 
 
 def _text(value: str, path: str) -> str:

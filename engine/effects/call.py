@@ -53,10 +53,10 @@ def _signature(function: Callable[..., Any]) -> Signature:
         returns = None
     typed = isinstance(returns, type) and issubclass(returns, BaseModel)
     return Signature(
-        inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)),
+        inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__),
         "idempotency_key" in parameters,
         "fencing_token" in parameters,
-        TypeAdapter(returns) if typed else None,
+        TypeAdapter(returns) if typed and returns is not None else None,
     )
 
 

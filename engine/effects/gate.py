@@ -17,7 +17,16 @@ from ..core import values
 from ..core.retry import FailureClass
 from ..ports.clock import Clock
 from .call import UNKNOWN_OUTCOME, decode_answer, encode_answer, encode_request, invoke
-from .errors import BadStep, EffectBlocked, EffectBusy, EffectConflict, EffectRejected, InDoubt, StepError, Unresolved
+from .errors import (
+    BadStep,
+    EffectBlocked,
+    EffectBusy,
+    EffectConflict,
+    EffectRejected,
+    InDoubt,
+    StepError,
+    Unresolved,
+)
 
 
 class EffectCall(NamedTuple):
@@ -155,7 +164,14 @@ class Gate:
             raise BadStep(f"effect {call.name!r}: its arguments cannot be recorded: {error}", step=call.step) from error
         timeout_ms = None if call.timeout is None else int(call.timeout * 1000)
         return d.EffectRequest(
-            call.name, call.step, call.key, digest, meta, timeout_ms, call.idempotent, call.on_doubt is not None
+            call.name,
+            call.step,
+            call.key,
+            digest,
+            meta,
+            timeout_ms,
+            call.idempotent,
+            call.on_doubt is not None,
         )
 
     async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
@@ -176,13 +192,15 @@ class Gate:
         began = self._clock.monotonic()
         try:
             answer = await self._invoke(call, call.function)
-        except Exception as error:  # noqa: BLE001 - the function is the user's: whatever it raises is an outcome
+        except Exception as error:
             raise self._outcome_of(call, request, journal, error, self._since(began)) from error
         try:
             data = encode_answer(answer)
         except values.ValueRefused as error:
             # The call was done: only its answer cannot be kept. That is a success whose answer is unknown to us.
-            journal.in_doubt(request, f"the call returned, but its answer cannot be recorded: {error}", self._since(began))
+            journal.in_doubt(
+                request, f"the call returned, but its answer cannot be recorded: {error}", self._since(began)
+            )
             raise Unresolved(
                 f"effect {call.name!r} was done, but its answer cannot be recorded: {error}", step=call.step
             ) from error
@@ -194,7 +212,7 @@ class Gate:
     ) -> StepError:
         """Records what an exception means, and what the handler is to see."""
         kind = self._classify(error)
-        if isinstance(error, InDoubt | UNKNOWN_OUTCOME) or kind is FailureClass.IN_DOUBT:
+        if isinstance(error, (InDoubt, *UNKNOWN_OUTCOME)) or kind is FailureClass.IN_DOUBT:
             reason = d.bounded(f"{type(error).__name__}: {error}")
             journal.in_doubt(request, reason, took)
             resolvable = call.idempotent or call.on_doubt is not None
@@ -202,7 +220,9 @@ class Gate:
             return (InDoubt if resolvable else Unresolved)(message, step=call.step)
         journal.failed(request, error, kind, took)
         raised = EffectRejected(
-            f"{type(error).__name__}: {error}", step=call.step, retry_after=getattr(error, "retry_after", None)
+            f"{type(error).__name__}: {error}",
+            step=call.step,
+            retry_after=getattr(error, "retry_after", None),
         )
         raised.failure_class = kind
         raised.terminal = bool(getattr(error, "terminal", False))
@@ -217,7 +237,7 @@ class Gate:
         try:
             answer = await self._invoke(_lookup_call(call), call.on_doubt)
         except Exception as error:
-            message = f"effect {call.name!r} is in doubt ({reason}) and on_doubt failed: {type(error).__name__}: {error}"
+            message = f"effect {call.name!r} is in doubt ({reason}); on_doubt failed: {type(error).__name__}: {error}"
             raise InDoubt(message, step=call.step) from error
         if answer is None:
             return False, None
@@ -229,7 +249,13 @@ class Gate:
 
     def _invoke(self, call: EffectCall, function: Callable[..., Any]) -> Awaitable[Any]:
         return invoke(
-            function, call.args, call.kwargs, key=call.key, token=call.token, timeout=call.timeout, pool=self._pool
+            function,
+            call.args,
+            call.kwargs,
+            key=call.key,
+            token=call.token,
+            timeout=call.timeout,
+            pool=self._pool,
         )
 
 

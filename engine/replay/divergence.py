@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from .recording import Step
 
 
-class Divergence(NamedTuple):
+class Divergence(msgspec.Struct, frozen=True):
     """One difference. `step` is without its `#n`, which is `occurrence`; `index` counts recorded steps from 0."""
 
     kind: str
@@ -21,7 +23,7 @@ class Divergence(NamedTuple):
 
     def shown(self) -> dict[str, Any]:
         """As JSON."""
-        return self._asdict()
+        return msgspec.structs.asdict(self)
 
 
 class Matcher:

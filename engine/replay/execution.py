@@ -34,16 +34,15 @@ class Finished(NamedTuple):
 async def execute(session: ReplaySession, job_type: JobType, payload: bytes, limit: float) -> Finished:
     """Runs the handler once. `limit` seconds bound it."""
     session.handler_task = asyncio.current_task() if job_type.is_async else None
+    bound = asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(limit):
+        async with bound:
             result = await _call(session, job_type, payload)
         return Finished(_encoded(result), None, session.ended)
     except AttemptEnded as error:
         return Finished(None, None, session.ended or str(error))
-    except TimeoutError as error:
-        return _timed_out(session, error, limit)
-    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is an outcome
-        return _failed(session, error)
+    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - whatever it raises is an outcome
+        return _out_of_time(session, limit) if bound.expired() else _failed(session, error)
 
 
 async def _call(session: ReplaySession, job_type: JobType, payload: bytes) -> Any:
@@ -66,14 +65,11 @@ def _encoded(result: object) -> bytes | None:
         raise ResultRefused(f"the result cannot be recorded: {error}") from error
 
 
-def _timed_out(session: ReplaySession, error: TimeoutError, limit: float) -> Finished:
-    """A time-out of the handler's own is its failure; the replay's bound is an end from outside."""
-    if error.__cause__ is None and not isinstance(error.__context__, asyncio.CancelledError):
-        return _failed(session, error)
+def _out_of_time(session: ReplaySession, limit: float) -> Finished:
+    reason = f"no result within {limit:g} s"
     if not session.setting.attempt.by_handler and session.matcher.next is None:
-        return Finished(None, None, f"ends here: the handler was not done within {limit:g} s, nor was it then")
-    failure = d.AttemptFailure(FailureClass.TIMEOUT, f"no result within {limit:g} s", None, None, int(limit * 1000))
-    return Finished(None, failure, None)
+        return Finished(None, None, f"ends here: the handler gave {reason}, and its end was not recorded")
+    return Finished(None, d.AttemptFailure(FailureClass.TIMEOUT, reason, None, None, int(limit * 1000)), None)
 
 
 def _failed(session: ReplaySession, error: BaseException) -> Finished:
@@ -85,24 +81,19 @@ def _failed(session: ReplaySession, error: BaseException) -> Finished:
 def compare_end(session: ReplaySession, finished: Finished, blob: Callable[[str], bytes] | None) -> None:
     """Lists where the end differs from the recorded one; an unfinished recording has none to compare with."""
     attempt = session.setting.attempt
-    session.matcher.unordered or _finish_steps(session, finished)
+    if finished.ended is None:
+        session.matcher.finish()
     if finished.ended is not None or attempt.end is None or not attempt.by_handler or finished.blocked:
         return
     before = recorded_end(attempt.end.body)
     if finished.failure is not None:
-        now = {"outcome": "failed", **failure_shown(finished.failure)}
+        now = failure_end(finished.failure)
         if before != now:
             session.matcher.found("error_differs", finished.failure.step, before, now)
-        return
-    if attempt.outcome != "succeeded":
+    elif attempt.outcome != "succeeded":
         session.matcher.found("error_differs", attempt.failed_step, before, {"outcome": "succeeded"})
-        return
-    _compare_result(session, attempt.end.body, finished.result, blob)
-
-
-def _finish_steps(session: ReplaySession, finished: Finished) -> None:
-    if finished.ended is None or session.setting.attempt.by_handler:
-        session.matcher.finish()
+    else:
+        _compare_result(session, attempt.end.body, finished.result, blob)
 
 
 def _compare_result(
@@ -117,20 +108,17 @@ def _compare_result(
 
 def recorded_end(body: e.Body) -> dict[str, Any]:
     """A recorded end, to be held against a replay's."""
-    if isinstance(body, e.AttemptFailed):
-        return {
-            "outcome": "failed",
-            "class": str(body.failure_class),
-            "reason": body.reason,
-            "exception": body.exception,
-        }
-    return {"outcome": "succeeded"}
+    if not isinstance(body, e.AttemptFailed):
+        return {"outcome": "succeeded"}
+    return _failed_end(str(body.failure_class), body.reason, body.exception)
 
 
-def failure_shown(failure: d.AttemptFailure) -> dict[str, Any]:
-    """A failure's class, reason and exception."""
-    return {
-        "class": str(failure.failure_class),
-        "reason": d.bounded(failure.reason),
-        "exception": failure.exception,
-    }
+def failure_end(failure: d.AttemptFailure) -> dict[str, Any]:
+    """A failure in the same form."""
+    return _failed_end(str(failure.failure_class), d.bounded(failure.reason), failure.exception)
+
+
+def _failed_end(failure_class: str, reason: str, exception: str | None) -> dict[str, Any]:
+    # Without its module: the same class may be loaded from another place.
+    name = None if exception is None else exception.rpartition(".")[2]
+    return {"outcome": "failed", "class": failure_class, "reason": reason, "exception": name}

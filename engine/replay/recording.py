@@ -36,6 +36,7 @@ _EXTERNAL: dict[type[e.Body], str] = {
     e.JobCancelled: "cancelled",
 }
 _END_BODIES = (e.JobSucceeded, e.AttemptFailed, *_EXTERNAL)
+_STEP_BODIES: tuple[type[e.Body], ...] = (e.DomainBody, *_LEASES)
 #: Failures that the queue decided, not the handler: a time-out, a lease or partition that was lost.
 _QUEUE_ENDS = ("StepLost", "AttemptEnded")
 
@@ -190,9 +191,7 @@ class Recording:
         self.accepted: Occurred | None = None
 
     @classmethod
-    def of(
-        cls, job_id: str, partition: int, records: Iterable[e.EventRecord], damaged: str | None = None
-    ) -> Recording:
+    def of(cls, job_id: str, partition: int, records: Iterable[e.EventRecord], damaged: str | None = None) -> Recording:
         """The recording of a job's records in log order."""
         recording = cls(job_id, partition, damaged)
         for at in occurred(records):
@@ -211,7 +210,7 @@ class Recording:
             attempt.started = at
         elif isinstance(at.body, _END_BODIES):
             attempt.ends.append(at)
-        elif at.event.step is not None and (isinstance(at.body, e.DomainBody | _LEASES)):
+        elif at.event.step is not None and isinstance(at.body, _STEP_BODIES):
             _add_step(attempt, at.event.step, at)
 
     def attempt(self, number: int | None = None) -> Attempt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..core import decide as d
@@ -15,7 +14,7 @@ from ..core import values
 from ..core.aggregate import DELETE, split_changes
 from ..core.partitioner import partition_for
 from ..core.secrets import scrub
-from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, NotHere
+from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, NotHere, StepError
 from ..effects.gate import Block, EffectCall, Gate, Recorded, Substitute, Verdict
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
@@ -27,7 +26,7 @@ from ..store.working import read_aggregate
 from . import answers
 from .divergence import Divergence, Matcher
 from .recording import Attempt, Occurred, Step
-from .world import Place, cache_aggregate, request_digest_at, shown, source_state
+from .world import Place, request_digest_at, shown, source_state
 
 
 class RecordingEnded(AttemptEnded):
@@ -58,9 +57,7 @@ class ReplaySession:
 
     mode = "dry-run"
 
-    def __init__(
-        self, setting: Setting, steps: list[Step], tell: Callable[[Divergence], None] | None = None
-    ) -> None:
+    def __init__(self, setting: Setting, steps: list[Step], tell: Callable[[Divergence], None] | None = None) -> None:
         self.setting = setting
         self.job_id = setting.job_id
         self.attempt = setting.attempt.number
@@ -69,6 +66,7 @@ class ReplaySession:
         self.matcher = Matcher(steps, tell)
         self.ended: str | None = None
         self.handler_task: object = None
+        self.random = random.Random(f"{self.job_id}/{self.attempt}")  # seeded as live
         self._own: dict[str, dict[str, Any]] = {}
         self._gate = Gate(setting.clock, lambda error: classify(setting.app, error), None, self)
 
@@ -76,11 +74,6 @@ class ReplaySession:
     def token(self) -> int | None:
         """The recorded fencing token of the job's own resource."""
         return self.setting.attempt.token
-
-    @cached_property
-    def random(self) -> random.Random:
-        """Seeded by the job and the attempt, as live."""
-        return random.Random(f"{self.job_id}/{self.attempt}")
 
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
@@ -166,7 +159,11 @@ class ReplaySession:
             if at.body.expected != expected:
                 self.matcher.found("write_differs", step, {"expected": at.body.expected}, {"expected": expected})
             raise answers.write_refusal(step, key, at)
-        before = {"expected": at.body.parent, "changes": shown(at.body.changes), "deleted": list(at.body.deleted)}
+        before = {
+            "expected": at.body.parent,
+            "changes": shown(at.body.changes),
+            "deleted": list(at.body.deleted),
+        }
         now = {"expected": expected, "changes": shown(data), "deleted": list(deleted)}
         if (at.body.parent, at.body.changes, at.body.deleted) != (expected, data, deleted):
             self.matcher.found("write_differs", step, before, now)
@@ -194,9 +191,7 @@ class ReplaySession:
         self._check_key(step, request)
         return self.answer(call, step)
 
-    def request_differs(
-        self, call: EffectCall, request: d.EffectRequest, recorded: tuple[str, bytes | None]
-    ) -> None:
+    def request_differs(self, call: EffectCall, request: d.EffectRequest, recorded: tuple[str, bytes | None]) -> None:
         """Lists that the code asks for something else than was recorded."""
         before = {"digest": recorded[0], "request": shown(recorded[1])}
         now = {"digest": request.digest, "request": shown(request.meta)}
@@ -226,24 +221,32 @@ class ReplaySession:
     def answer(self, call: EffectCall, step: Step) -> Verdict:
         """The recorded outcome. Raises RecordingEnded where none was recorded."""
         at = step.outcome
-        cut_short = at is not None and isinstance(at.body, e.EffectInDoubt) and at.body.duration is None
-        if at is None or (cut_short and not self.setting.attempt.by_handler):
+        if at is None or not self.outcome_known(step):
             raise self.end(f"ends here: step {step.name} started, outcome unknown")
         if isinstance(at.body, e.EffectSucceeded | e.EffectSkipped):
-            return Recorded(self._bytes(at.body.answer, at.body.answer_ref))
+            return Recorded(self.stored(at.body.answer, at.body.answer_ref))
         failure, missing = answers.effect_failure(call, at)
         if missing is not None:
             self.matcher.found("error_class_missing", step.name, missing, None)
         return Recorded(None, failure)
 
-    def _bytes(self, inline: bytes | None, ref: str | None) -> bytes | None:
+    def outcome_known(self, step: Step) -> bool:
+        """Whether the handler saw an outcome then; a doubt that the attempt's end left behind it did not see."""
+        at = step.outcome
+        if at is None:
+            return False
+        left_behind = isinstance(at.body, e.EffectInDoubt) and at.body.duration is None
+        return not left_behind or self.setting.attempt.by_handler
+
+    def stored(self, inline: bytes | None, ref: str | None) -> bytes | None:
+        """A recorded body, fetched from the blob store where it is large."""
         if ref is None:
             return inline
         if self.setting.blobs is None:
             raise EffectBlocked(f"the recorded answer {ref} is in a blob store, and none is set (--blobs)")
         return self.setting.blobs.get(ref)
 
-    def _refused_then(self, call: EffectCall) -> Exception | None:
+    def _refused_then(self, call: EffectCall) -> StepError | None:
         """A refusal leaves no event of its own: it shows in how the attempt ended."""
         attempt = self.setting.attempt
         if self.matcher.knows(call.step) or attempt.failed_step != call.step or attempt.end is None:
@@ -278,13 +281,18 @@ class ReplaySession:
 
     def source_of(self, step: str, source: str, key: str, seq: int) -> CacheAnswer | None:
         """The state that a cache stands for, None after listing that its key names no aggregate."""
-        aggregate = cache_aggregate(self.setting.view, key, seq)
-        if aggregate is None:
+        kind, mark, identity = key.partition(":")
+        if not mark or not kind or not identity:
             got = f"the key {key!r} of cache {source!r} is not of the form type:id, so its source is not known"
             self.matcher.found("cache_source_unknown", step, {"source": source, "key": key}, got)
             return None
-        exists, value = source_state(aggregate, source, key)
+        aggregate = self.aggregate_at(key, seq)
+        exists, value = source_state(aggregate, source)
         return CacheAnswer(exists, value, str(aggregate.version))
+
+    def aggregate_at(self, key: str, seq: int) -> s.Aggregate:
+        """An aggregate as of a position."""
+        return read_aggregate(self.setting.view, key, seq)
 
     async def acquire(self, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """The recorded token, or the recorded refusal."""
@@ -345,5 +353,3 @@ def _differing(changes: dict[str, Any], recorded: e.StateChanged) -> dict[str, A
         if (name in recorded.deleted if value is DELETE else name in then and then[name] == value)
     }
     return {name: value for name, value in changes.items() if name not in same}
-
-

@@ -11,7 +11,7 @@ from ..core import state as s
 from ..core import values
 from ..ports.store import Family, Version, View
 from ..store.content import AsOf
-from ..store.working import COUNTS, read_aggregate
+from ..store.working import COUNTS
 
 
 class Place(NamedTuple):
@@ -74,7 +74,7 @@ def request_digest_at(view: View, key: str, seq: int) -> str | None:
     return None if found is None else s.decode_idempotency(found.value).request_digest
 
 
-def source_state(aggregate: s.Aggregate, source: str, key: str) -> tuple[bool, object]:
+def source_state(aggregate: s.Aggregate, source: str) -> tuple[bool, object]:
     """What a cache of `source` stands for in an aggregate: its field of the source's name, else all of its fields.
 
     `(whether it exists, the value)`.
@@ -82,14 +82,6 @@ def source_state(aggregate: s.Aggregate, source: str, key: str) -> tuple[bool, o
     if aggregate.version == 0:
         return False, None
     return True, aggregate.data[source] if source in aggregate.data else dict(aggregate.data)
-
-
-def cache_aggregate(view: View, key: str, seq: int) -> s.Aggregate | None:
-    """The aggregate that a cache key of the form `type:id` names, as of `seq`; None for keys of another form."""
-    kind, mark, identity = key.partition(":")
-    if not mark or not kind or not identity:
-        return None
-    return read_aggregate(view, key, seq)
 
 
 def shown(data: bytes | None) -> object:

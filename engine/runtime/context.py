@@ -82,7 +82,6 @@ class Session(Protocol):
     trace_id: str
     mode: str
     key: str
-    random: random.Random
 
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
@@ -131,6 +130,11 @@ class Session(Protocol):
     @property
     def token(self) -> int | None:
         """The fencing token of the job's own resource."""
+        ...
+
+    @property
+    def random(self) -> random.Random:
+        """Seeded by the job and the attempt."""
         ...
 
 
@@ -384,7 +388,8 @@ class BlockingContext:
 
     def decide(self, name: str, value: T, **because: Any) -> T:
         """See `Context.decide`."""
-        return self._call(self._context.decide, name, value, **because)
+        self._call(self._context.decide, name, value, **because)
+        return value
 
     def cache(self, source: str, key: str) -> Any:
         """See `Context.cache`."""
@@ -429,4 +434,13 @@ async def _leave(lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
     await lease.__aexit__(None, None, None)
 
 
-__all__ = ["DELETE", "Aggregate", "BlockingContext", "CacheAnswer", "Child", "Context", "LeaseHandle", "Session"]
+__all__ = [
+    "DELETE",
+    "Aggregate",
+    "BlockingContext",
+    "CacheAnswer",
+    "Child",
+    "Context",
+    "LeaseHandle",
+    "Session",
+]

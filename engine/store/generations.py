@@ -1,9 +1,9 @@
 """A partition's store folder and its generations.
 
 A frozen process keeps its store open, and nobody can take an open RocksDB folder from it. Whoever takes its partition
-over goes on in the next generation: a copy of the folder's files (immutable ones are linked), which opens at a consistent
-prefix because every batch holds its own positions; the log supplies the rest. The file `CURRENT` names the generation in
-use; older ones are removed once nobody holds them.
+over goes on in the next generation: a copy of the folder's files (immutable ones are linked), which opens at a
+consistent prefix because every batch holds its own positions; the log supplies the rest. The file `CURRENT` names the
+generation in use; older ones are removed once nobody holds them.
 """
 
 from __future__ import annotations

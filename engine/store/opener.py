@@ -41,6 +41,11 @@ def open_store(path: str, *, branch: str, partition: int) -> Store:
     return _open_writer(folder)
 
 
+def new_overlay(path: str, base: View, seq: int) -> Store:
+    """A new branch's overlay in the new folder `path`, over any `base` as of `seq`. Raises StoreError."""
+    return Overlay(_new_layer(path, seq), base, seq, _new_layer)
+
+
 def open_overlay(path: str, base: View, seq: int) -> Store:
     """An existing branch's overlay over `base` as of `seq`. Raises like `open_store`."""
     _check_overlay(Path(path), seq)

@@ -79,7 +79,7 @@ class WorkingSet:
         self._stored_turn = 0
         self.counts = read_counts(view)
 
-    # --- jobs ---------------------------------------------------------------------------------------------------
+    # --- jobs ---
 
     def head(self, job_id: str) -> s.JobHead | None:
         """What never changes about the job."""
@@ -128,7 +128,7 @@ class WorkingSet:
             Delete(Family.RUNNING, raw) if value is None else Put(Family.RUNNING, raw, s.encode_state(value))
         )
 
-    # --- leases, effects, aggregates --------------------------------------------------------------------------------
+    # --- leases, effects, aggregates ---
 
     def lease(self, resource: str) -> s.Lease | None:
         """The newest grant of a resource."""
@@ -175,7 +175,7 @@ class WorkingSet:
         self._remember(Family.AGGREGATES, key, value)
         self._changes.append(Put(Family.AGGREGATES, key.encode(), s.encode_state(stored), value.seq))
 
-    # --- turns -----------------------------------------------------------------------------------------------------
+    # --- turns ---
 
     def collect(self) -> tuple[int, list[Put | Delete]]:
         """Ends the turn: its number and what it changed, to be written once the log has committed it."""

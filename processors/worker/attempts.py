@@ -56,12 +56,14 @@ class Attempts:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-handler")
         self._effects = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-effect")
 
-    # --- starting ----------------------------------------------------------------------------------------------------
+    # --- starting ---
 
     def full_types(self) -> set[str]:
         """Job types at their concurrency limit."""
         return {
-            name for name, count in self.by_type.items() if (limit := self.app.types[name].concurrency) and count >= limit
+            name
+            for name, count in self.by_type.items()
+            if (limit := self.app.types[name].concurrency) and count >= limit
         }
 
     def start(self, owner: Owner, entry: Ready) -> Run | None:
@@ -84,9 +86,7 @@ class Attempts:
         timeout_ms = None if job_type.timeout is None else int(job_type.timeout * 1000)
         event = d.decide_start(job, lease, head.resource, timeout_ms)
         owner.append(about, (event,))
-        run = Run(
-            owner, entry.job_id, head, job.attempt + 1, job_type, event.fencing_token, self.deployment.clock
-        )
+        run = Run(owner, entry.job_id, head, job.attempt + 1, job_type, event.fencing_token, self.deployment.clock)
         self.running[entry.job_id] = run
         self.by_type[head.type] += 1
         return run
@@ -127,7 +127,7 @@ class Attempts:
             if not run.closed:
                 self._fail(run, error)
 
-    # --- ends ---------------------------------------------------------------------------------------------------------
+    # --- ends ---
 
     def _succeed(self, run: Run, result: object) -> None:
         try:
@@ -152,9 +152,10 @@ class Attempts:
             getattr(error, "retry_after", None),
             terminal,
         )
-        self._failed(run, failure)
+        run.flush()
+        self._failed(run, failure, self._doubts(run, "the attempt ended before the call's outcome was recorded"))
 
-    def _failed(self, run: Run, failure: d.AttemptFailure, doubts: tuple[e.Event, ...] = ()) -> None:
+    def _failed(self, run: Run, failure: d.AttemptFailure, doubts: tuple[e.Event, ...]) -> None:
         owner = run.owner
         job = owner.states.job(run.job_id)
         assert job is not None
@@ -183,7 +184,11 @@ class Attempts:
         self._abort(run)
         doubts = self._doubts(run, "the job was cancelled in the middle of the call")
         if not doubts:
-            self._end(run, (e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail"),), s.CANCELLED)
+            self._end(
+                run,
+                (e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail"),),
+                s.CANCELLED,
+            )
             return
         reason = f"cancelled ({body.reason}) while a call was under way: {doubts[0].step} is in doubt"
         events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
@@ -245,15 +250,13 @@ class Attempts:
         owner.append(about, events)
         self._intake.investigate(owner, about, events[-1])
 
-    # --- bookkeeping ------------------------------------------------------------------------------------------------------
+    # --- bookkeeping ---
 
     def requeue(self, owner: Owner, job_id: str) -> None:
         """Puts a job that waits (again) into the ready queue."""
         head = owner.states.head(job_id)
         assert head is not None
-        self.queues[owner.partition].push(
-            ready(head.priority, head.accepted_seq, job_id, head.type, head.resource)
-        )
+        self.queues[owner.partition].push(ready(head.priority, head.accepted_seq, job_id, head.type, head.resource))
 
     def touched(self, run: Run) -> None:
         """The run has events that must not wait for its next step."""

@@ -39,7 +39,7 @@ class Inbox:
         self._member: Member | None = None
         self.error: BaseException | None = None
 
-    # --- the loop's side --------------------------------------------------------------------------------------------
+    # --- the loop's side ---
 
     def start(self, member: Member) -> None:
         """Begins to poll."""
@@ -87,18 +87,15 @@ class Inbox:
         if self._thread is not None:
             self._thread.join()
 
-    # --- the poll thread's side -----------------------------------------------------------------------------------------
+    # --- the poll thread's side ---
 
     def _poll(self) -> None:
         assert self._member is not None
         try:
             while not self._stop.is_set():
                 self._room.wait(0.1)
-                if not self._room.is_set():
-                    # No room: keep the membership alive without taking more.
-                    records = self._member.poll(0.0, 1)
-                else:
-                    records = self._member.poll(0.1)
+                # Without room the membership is kept alive, and hardly anything taken in.
+                records = self._member.poll(0.1) if self._room.is_set() else self._member.poll(0.0, 1)
                 if records:
                     self._records.extend(records)
                     if len(self._records) >= BUFFER_MAX:

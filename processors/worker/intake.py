@@ -75,7 +75,10 @@ class Intake:
         key = body.key
         if job_type is None:
             known = ", ".join(sorted(self._app.types)) or "none"
-            refusal = (FailureClass.VALIDATION, f"unknown job type {body.type!r}; this worker's app has: {known}")
+            refusal = (
+                FailureClass.VALIDATION,
+                f"unknown job type {body.type!r}; this worker's app has: {known}",
+            )
         else:
             try:
                 payload = read_payload(self._deployment, job_type, body.payload, body.payload_ref)
@@ -102,9 +105,7 @@ class Intake:
         )
         known_head = owner.states.head(job_id)
         events = d.decide_submission(known_head, submission, owner.partition, self._deployment.clock.now_us())
-        about = About(
-            job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id
-        )
+        about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
             self._forward(owner, record, home, key)
             about = about._replace(job_id=None)
@@ -125,17 +126,12 @@ class Intake:
 
     def _forward(self, owner: Owner, record: Record, home: int, key: str) -> None:
         """Appends the submission, as it was, to its home partition, in the turn that passes over it here."""
-        owner.add(
-            Append(record.topic, home, key.encode(), record.value, record.timestamp_ms, record.headers)
-        )
+        owner.add(Append(record.topic, home, key.encode(), record.value, record.timestamp_ms, record.headers))
 
     def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
-        if isinstance(body, e.CancelCommand):
-            events = d.decide_cancel(job, body)
-        else:
-            events = d.decide_operator_retry(job, body)
+        events = d.decide_cancel(job, body) if isinstance(body, e.CancelCommand) else d.decide_operator_retry(job, body)
         if head is None or job is None:
             owner.append(About(None, 0, job_id.encode()), events)
             return Taken(None, events)
@@ -145,7 +141,13 @@ class Intake:
     def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
         event = e.Event(
             e.GroupRewound(
-                body.group, body.input_topic, body.from_offset, body.to_offset, body.reason, body.actor, body.command_id
+                body.group,
+                body.input_topic,
+                body.from_offset,
+                body.to_offset,
+                body.reason,
+                body.actor,
+                body.command_id,
             )
         )
         owner.append(About(None, 0, job_id.encode()), (event,))

@@ -122,9 +122,7 @@ class Leases:
 
     def _end(self, held: _Held, body: e.Body, status: e.Status) -> None:
         resource = held.handle.resource
-        event = e.Event(
-            body, step=held.step, status=status, resource=resource, fencing_token=held.handle.token
-        )
+        event = e.Event(body, step=held.step, status=status, resource=resource, fencing_token=held.handle.token)
         held.run.flush((event,))
         self._forget(held)
 

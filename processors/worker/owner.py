@@ -152,9 +152,7 @@ class Owner:
             self._traces.append(_Trace(about.job_id, self.seq, topic == "domain", len(self._appends)))
         self.seq += len(events)
         self.lamport += len(events)
-        self._appends.append(
-            Append(self._by_name[topic], self.partition, about.key, self._encode(record), now // 1000)
-        )
+        self._appends.append(Append(self._by_name[topic], self.partition, about.key, self._encode(record), now // 1000))
 
     def add(self, append: Append) -> None:
         """Adds a record for another topic (a child job, a forwarded submission, an investigation entry)."""
@@ -232,7 +230,9 @@ class Owner:
                 waiter.set_result(None)
 
 
-def fence(topic: str, partition: int, epoch: int, worker_id: str, host: str, pid: int, clock: Clock, codec: Codec) -> Append:
+def fence(
+    topic: str, partition: int, epoch: int, worker_id: str, host: str, pid: int, clock: Clock, codec: Codec
+) -> Append:
     """The record that ends older epochs on one topic."""
     now = clock.now_us()
     event = Event(PartitionTaken(host, pid))

@@ -17,7 +17,14 @@ class Run:
     """One attempt of one job. Its buffer holds events that only this attempt knows of; `flush` decides them."""
 
     def __init__(
-        self, owner: Owner, job_id: str, head: JobHead, attempt: int, job_type: JobType, token: int | None, clock: Clock
+        self,
+        owner: Owner,
+        job_id: str,
+        head: JobHead,
+        attempt: int,
+        job_type: JobType,
+        token: int | None,
+        clock: Clock,
     ) -> None:
         self.owner = owner
         self.job_id = job_id

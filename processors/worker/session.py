@@ -56,7 +56,7 @@ class LiveSession:
         app = self._attempts.app
         return Gate(self._run.clock, lambda error: classify(app, error), self, PermitJournaled(), self._pool)
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # --- state ---
 
     def load(self, step: str, key: str) -> Aggregate:
         """Reads an aggregate's newest version."""
@@ -92,7 +92,7 @@ class LiveSession:
         self._run.flush((decision,))
         return expected + 1
 
-    # --- effects: the gate's journal -----------------------------------------------------------------------------------
+    # --- effects: the gate's journal ---
 
     async def effect(self, call: EffectCall) -> Any:
         """Performs an effect through the gate."""
@@ -163,7 +163,7 @@ class LiveSession:
         )
         self._attempts.touched(self._run)
 
-    # --- the rest -------------------------------------------------------------------------------------------------------
+    # --- the rest ---
 
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
@@ -238,5 +238,3 @@ class LiveSession:
                 "give the job the resource's key, or move this step into a job of that resource",
                 step=step,
             )
-
-

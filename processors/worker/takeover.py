@@ -1,7 +1,7 @@
 """Taking a partition over: open its store, fold the log's tail, fence older writers, and be the one that won.
 
-1. Open the store. Another process may still be closing it: wait, bounded, and then go on in a copy, since its owner may be
-   frozen. A damaged store is set aside.
+1. Open the store. Another process may still be closing it: wait, bounded, and then go on in a copy, since its owner may
+   be frozen. A damaged store is set aside.
 2. Fold the log to its end, so that the newest epoch is known.
 3. Append a fence with the next epoch to both event topics.
 4. Fold up to and past the fences. Whoever's fence came first in both topics owns the epoch; who lost tries again.

@@ -21,7 +21,7 @@ import structlog
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.decide import decide_lost, doubts
-from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, Member, OutcomeUnknown, Record
+from rewindq.engine.ports.log import AppendRefused, Fenced, Member, OutcomeUnknown, Record
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
@@ -94,7 +94,7 @@ class Worker:
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
         self._order: deque[int] = deque()
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- life ---
 
     async def run(self, until: Callable[[Report], bool] | None = None) -> Report:
         """Runs until `stop`, or until `until(report)` is true. Raises what made the worker unable to go on."""
@@ -149,7 +149,7 @@ class Worker:
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
         return max(0.0, min([0.5, *((due - now) / 1e6 for due in dues)]))
 
-    # --- gather -------------------------------------------------------------------------------------------------------
+    # --- gather ---
 
     def _gather(self) -> None:
         for partition in self._inbox.new_partitions():
@@ -215,7 +215,7 @@ class Worker:
                 self._paused.discard(partition)
                 self._member.unpause(partition)
 
-    # --- commit -------------------------------------------------------------------------------------------------------
+    # --- commit ---
 
     def _start_commit(self) -> None:
         if self._commit is not None:
@@ -243,7 +243,7 @@ class Worker:
             self._commit = None
             self.wake()
 
-    # --- ownership ------------------------------------------------------------------------------------------------------
+    # --- ownership ---
 
     def _begin_takeover(self, partition: int) -> None:
         if partition in self._taking or partition in self._owners:
@@ -344,7 +344,7 @@ class Worker:
             if self._commit is not None:
                 await asyncio.wait([self._commit])
 
-    # --- end ------------------------------------------------------------------------------------------------------------
+    # --- end ---
 
     async def _drain(self) -> None:
         self._stopping = True

@@ -80,13 +80,28 @@ def _swap(path: Path) -> None:
     _tamper(path, "UPDATE batches SET data = ? WHERE id = ?", other, _ids(path)[3])
 
 
-@pytest.mark.parametrize("harm", [_flip_data, _delete_one, _change_time, _swap])
-def test_harm_in_the_middle_is_named_with_its_place(path: Path, harm: Callable[[Path], None]) -> None:
+def _change_type(path: Path) -> None:
+    _tamper(path, "UPDATE batches SET count = 'x' WHERE id = ?", _ids(path)[3])
+
+
+@pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        (_flip_data, "checksum"),
+        (_delete_one, "missing"),
+        (_change_time, "checksum"),
+        (_swap, "checksum"),
+        (_change_type, "understood"),
+    ],
+)
+def test_harm_in_the_middle_is_named_with_its_place(
+    path: Path, harm: Callable[[Path], None], what: str
+) -> None:
     harm(path)
     log = SqliteLog(path)
     reader = log.reader({("jobs", 1): 0})
     before = []
-    with pytest.raises(LogDamaged, match=r"jobs/1 offset 30") as caught:
+    with pytest.raises(LogDamaged, match=rf"jobs/1 offset 30: .*{what}") as caught:
         for _ in range(10):
             before += reader.poll()
     assert str(path) in str(caught.value)
@@ -122,20 +137,22 @@ def test_a_shortened_log_is_not_opened(path: Path, harm: Callable[[Path], None])
 
 def test_rows_lost_while_it_is_open_are_noticed(path: Path) -> None:
     log = SqliteLog(path)
-    reader = log.reader({("jobs", 1): 60})
+    reader, begun = log.reader({("jobs", 1): 60}), log.reader({("jobs", 1): 50})
+    assert len(begun.poll(limit=10)) == 10
     connection = sqlite3.connect(path)
     connection.execute("DELETE FROM batches WHERE id >= ?", (_ids(path)[6],))
     connection.commit()
     connection.close()
-    with pytest.raises(LogDamaged, match=r"jobs/1 offset 60"):
-        reader.poll()
+    for one in (reader, begun):
+        with pytest.raises(LogDamaged, match=r"jobs/1 offset 60"):
+            one.poll()
     log.close()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.95])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.95, 1.0])
 def test_a_truncated_file_is_refused(path: Path, share: float) -> None:
     content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
+    path.write_bytes(content[: int((len(content) - 1) * share)])
     with pytest.raises(LogDamaged, match=str(path)):
         _read(path)
     if share == 0.0:

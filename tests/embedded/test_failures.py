@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.support.logs import join, read_all, record, turn
 
-from rewindq.engine.log.sqlite import SqliteLog
+from rewindq.engine.log.sqlite import SqliteLog, groups, process
 from rewindq.engine.ports.log import AppendRefused, LogUnavailable, OutcomeUnknown, TopicSpec
 
 
@@ -136,6 +136,32 @@ def test_a_member_that_cannot_renew_in_time_is_told_that_it_lost_all(tmp_path: P
     while worker.owner.owned != {0, 1}:
         worker.poll()
     worker.member.commit(turn([], {("jobs", 0): 1}, 0))
+    log.close()
+
+
+def test_a_member_that_was_taken_for_dead_is_told_and_enters_again(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    log.create_topics([TopicSpec("jobs", 2)])
+    worker = join(log, "g", ["jobs"])
+    worker.poll()
+    with log._database.write() as connection:
+        groups.remove(connection, 1, worker.member.member_id)
+    assert log.groups("g")[0].members == ()
+    worker.poll()
+    assert worker.owner.told[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]
+    assert log.groups("g")[0].members == (worker.member.member_id,)
+    log.close()
+
+
+def test_a_member_is_renewed_without_polling(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db", lease_ttl=0.3)
+    log.create_topics([TopicSpec("jobs", 1)])
+    seat = join(log, "g", ["jobs"]).member._seat  # type: ignore[attr-defined]
+    first = seat._renewed_until
+    reader = log.reader({("jobs", 0): 0})
+    while process.now() < first + 0.1:
+        reader.poll(timeout=0.02)
+    assert not seat.expired() and len(log.groups("g")[0].members) == 1
     log.close()
 
 

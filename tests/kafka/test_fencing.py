@@ -17,8 +17,8 @@ from rewindq.engine.ports.log import Fenced, LogError, Turn
 
 pytestmark = pytest.mark.kafka
 
-# Joins, owns both partitions, and then only does what its input says. It never polls again, so all that it knows
-# of its ownership is from before it was frozen.
+# Joins, owns both partitions, and then only does what its input says. It never polls again, so all that it
+# knows of its ownership is from before it was frozen.
 _WORKER = """
 import sys
 from rewindq.engine.log.kafka import open_kafka

@@ -40,10 +40,9 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     if request.param == "embedded":
         log = f"sqlite:///{tmp_path}/log.db?lease_ttl=2"
     else:
-        log = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
-    return load_settings(
-        log=log, namespace=f"crash-{uuid.uuid4().hex[:8]}", state_dir=tmp_path / "state", partitions=4
-    )
+        bootstrap = request.getfixturevalue("kafka_bootstrap")
+        log = f"kafka://{bootstrap}?session_timeout_ms=2000&transaction_timeout_ms=4000"
+    return load_settings(log=log, namespace=f"crash-{uuid.uuid4().hex[:8]}", state_dir=tmp_path / "state", partitions=4)
 
 
 def submit(settings: Settings) -> None:
@@ -96,9 +95,7 @@ def check_totals(settings: Settings, ledger: Path) -> None:
     """Each payment once in the ledger, each account the sum of its payments, each job succeeded."""
     calls = Counter(line.split(" ")[1] for line in ledger.read_text().splitlines())
     assert calls == {f"p{number}": 1 for number in range(JOBS)}
-    expected = {
-        f"account:a{account}": sum(range(account, JOBS, ACCOUNTS)) for account in range(ACCOUNTS)
-    }
+    expected = {f"account:a{account}": sum(range(account, JOBS, ACCOUNTS)) for account in range(ACCOUNTS)}
     assert dict(accounts(settings)) == expected
 
 

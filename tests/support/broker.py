@@ -47,7 +47,7 @@ def end() -> None:
 
 
 def bootstrap() -> str:
-    """`host:port,...` of a real cluster, starting one when nobody has. Skips or fails the test without one."""
+    """`host:port,...` of a real cluster, started when nobody has. Skips or fails the test without one."""
     given = os.environ.get("KAFKA_BOOTSTRAP")
     if given:
         return given
@@ -80,9 +80,7 @@ def _docker_answers() -> bool:
     if program is None:
         return False
     try:
-        return (
-            subprocess.run([program, "version"], capture_output=True, timeout=5, check=False).returncode == 0
-        )
+        return subprocess.run([program, "version"], capture_output=True, timeout=5, check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 

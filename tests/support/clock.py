@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class VirtualClock:
-    """Implements `Clock`. `advance` lets time pass; `jump` sets the wall clock only, as an operator or NTP would."""
+    """Implements `Clock`. `advance` lets time pass; `jump` sets the wall clock only, as an operator would."""
 
     def __init__(self, now_us: int = 1_790_000_000_000_000) -> None:
         self._wall_us = now_us

@@ -1,7 +1,8 @@
 """A worker process that kills itself with SIGKILL at one point of its n-th turn. Run as a program.
 
 Arguments: log URL, namespace, state folder, point, turn number. Points are those of the commit protocol
-(`processors/worker/committer.py`): `before-append`, `after-append`, `during-store`, `after-store`; with `never` it ends when idle, with `stay` on SIGTERM.
+(`processors/worker/committer.py`): `before-append`, `after-append`, `during-store`, `after-store`. With `never` it ends
+when it is idle, with `stay` on SIGTERM.
 """
 
 from __future__ import annotations

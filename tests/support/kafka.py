@@ -36,9 +36,7 @@ class Space:
         reader = self.log.reader({(topic, partition): low})
         records: list[Record] = []
         try:
-            until(
-                lambda: records.extend(reader.poll(timeout=0.2)) or reader.position(topic, partition) >= end
-            )
+            until(lambda: records.extend(reader.poll(timeout=0.2)) or reader.position(topic, partition) >= end)
         finally:
             reader.close()
         return records
@@ -46,9 +44,7 @@ class Space:
     def committed(self) -> dict[int, int]:
         """The group's offsets of the jobs topic."""
         (state,) = self.log.groups(self.group)
-        return {
-            partition: offset for (topic, partition), offset in state.offsets.items() if topic == self.jobs
-        }
+        return {partition: offset for (topic, partition), offset in state.offsets.items() if topic == self.jobs}
 
     def close(self) -> None:
         self.log.delete_topics([self.jobs, self.events])

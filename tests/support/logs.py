@@ -134,9 +134,7 @@ class Worker:
         return records
 
 
-def join(
-    log: Log, group: str, inputs: list[str], name: str = "w", *, start: bool = False, offset: int = 0
-) -> Worker:
+def join(log: Log, group: str, inputs: list[str], name: str = "w", *, start: bool = False, offset: int = 0) -> Worker:
     """A member; with `start` it reads every partition assigned to it from `offset`."""
     owner = Owner(tuple(inputs) if start else (), offset)
     member = log.join(group, inputs, owner, name=name)
@@ -153,9 +151,7 @@ def settle(workers: list[Worker], done: Callable[[], bool], timeout: float = SET
             worker.poll()
 
 
-def record(
-    topic: str, partition: int = 0, value: bytes | None = b"v", key: bytes | None = None, at: int = 1
-) -> Append:
+def record(topic: str, partition: int = 0, value: bytes | None = b"v", key: bytes | None = None, at: int = 1) -> Append:
     return Append(topic, partition, key, value, at)
 
 
@@ -163,9 +159,7 @@ def turn(appends: list[Append], offsets: dict[tuple[str, int], int], *partitions
     return Turn(appends, offsets, frozenset(partitions))
 
 
-def read_all(
-    log: Log, topic: str, partition: int = 0, start: int | None = None, timeout: float = 10.0
-) -> list[Record]:
+def read_all(log: Log, topic: str, partition: int = 0, start: int | None = None, timeout: float = 10.0) -> list[Record]:
     """Every record of a partition, by the reader's position reaching the end."""
     low, end = log.bounds(topic, partition)
     reader = log.reader({(topic, partition): low if start is None else start})

@@ -21,47 +21,53 @@ def open_kind(kind: str, folder: Path) -> Store:
     return open_store(str(folder / "store"), branch="main", partition=0)
 
 
-class Model:
-    """A store as two dicts, read by brute force. A branch copies what it can see of its base."""
+THROUGH = (Family.PAYLOADS, Family.TRACES)
 
-    def __init__(self) -> None:
-        self.plain: dict[tuple[Family, bytes], bytes] = {}
-        self.versions: dict[tuple[Family, bytes], dict[int, bytes]] = {}
+
+class Model:
+    """A store as two dicts, read by brute force; a branch is one that looks at its base's as well."""
+
+    def __init__(self, base: Model | None = None, seq: int = 0) -> None:
+        self.base, self.seq = base, seq
+        self.own: dict[tuple[Family, bytes], bytes | None] = {}
+        self.own_versions: dict[tuple[Family, bytes], dict[int, bytes]] = {}
 
     def write(self, changes: list[Put | Delete]) -> None:
         for change in changes:
             where = change.family, change.key
             if isinstance(change, Delete):
-                self.plain.pop(where, None)
+                self.own[where] = None
             elif change.seq is None:
-                self.plain[where] = change.value
+                self.own[where] = change.value
             else:
-                self.versions.setdefault(where, {})[change.seq] = change.value
+                self.own_versions.setdefault(where, {})[change.seq] = change.value
+
+    def plain(self, family: Family) -> dict[bytes, bytes]:
+        found = self.base.plain(family) if self.base and family in THROUGH else {}
+        both = found | {key: value for (at, key), value in self.own.items() if at is family}
+        return {key: value for key, value in both.items() if value is not None}
+
+    def versions(self, family: Family) -> dict[bytes, dict[int, bytes]]:
+        found: dict[bytes, dict[int, bytes]] = {}
+        for key, versions in self.base.versions(family).items() if self.base else ():
+            if kept := {seq: value for seq, value in versions.items() if seq <= self.seq}:
+                found[key] = kept
+        for (at, key), own in self.own_versions.items():
+            if at is family:
+                found[key] = found.get(key, {}) | own
+        return found
 
     def history(self, family: Family, key: bytes, first: int = 0, last: int = 2**64) -> list[Version]:
-        found = self.versions.get((family, key), {})
+        found = self.versions(family).get(key, {})
         return [Version(seq, found[seq]) for seq in sorted(found) if first <= seq <= last]
 
-    def at(self, family: Family, key: bytes, seq: int) -> Version | None:
+    def at(self, family: Family, key: bytes, seq: int = 2**64) -> Version | None:
         return next(reversed(self.history(family, key, 0, seq)), None)
 
     def keys(self, family: Family, prefix: bytes = b"", seq: int = 2**64) -> list[bytes]:
-        keys = sorted(key for at, key in self.versions if at is family and key.startswith(prefix))
-        return [key for key in keys if self.at(family, key, seq)]
+        found = self.versions(family).items()
+        return sorted(key for key, versions in found if key.startswith(prefix) and min(versions) <= seq)
 
     def scan(self, family: Family, prefix: bytes = b"", start: bytes = b"") -> list[tuple[bytes, bytes]]:
-        return sorted(
-            (key, value)
-            for (at, key), value in self.plain.items()
-            if at is family and key.startswith(prefix) and key >= start
-        )
-
-    def branch(self, seq: int) -> Model:
-        """For a base that is not written to any more."""
-        branch = Model()
-        through = (Family.PAYLOADS, Family.TRACES)
-        branch.plain = {where: value for where, value in self.plain.items() if where[0] in through}
-        branch.versions = {
-            where: {at: value for at, value in found.items() if at <= seq} for where, found in self.versions.items()
-        }
-        return branch
+        found = self.plain(family).items()
+        return sorted((key, value) for key, value in found if key.startswith(prefix) and key >= start)

@@ -47,7 +47,7 @@ values = containers(leaves)
 
 
 def identical(a: Any, b: Any) -> bool:
-    """Equal, of equal types all the way down, and of equal appearance where `==` is not enough (-0.0, 1.10, offsets)."""
+    """Equal, of equal types all the way down, and printed alike where `==` is not enough (-0.0, 1.10)."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):

@@ -46,7 +46,7 @@ async def order(ctx: Context, job: Order) -> Receipt:
     """Load, decide, effect, save."""
     found = await ctx.load("order", job.order_id)
     if ctx.decide("already paid", found.get("status") == "paid"):
-        return Receipt(receipt=found["receipt"])
+        return Receipt(receipt=str(found["receipt"]))
     receipt: Receipt = await ctx.effect("charge", charge, job.order_id, job.amount, key="charge")
     await ctx.save("order", job.order_id, {"status": "paid", "receipt": receipt.receipt}, expected=found.version)
     return receipt

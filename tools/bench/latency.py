@@ -1,7 +1,7 @@
 """From submit to done at light load: one job at a time, each timed by its own events on one clock.
 
-The client notes when it called `submit`; the worker's `JobSucceeded` carries the time of the decision, and the log record's
-commit is bounded by the next poll of a reader, so a reader in this process that sees the event is the end that counts.
+The client notes when it called `submit`; the end is the moment at which a reader in the same process sees the job's
+`JobSucceeded` on the log, so it is durable and readable by anybody.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import time
 
 from rewindq.engine.core.events import JobSucceeded
+from rewindq.engine.runtime.client import Client, Submission
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import load_settings
 
@@ -42,7 +43,7 @@ def latency(place: Place, app: str, count: int, rate: float) -> list[float]:
         worker.wait()
 
 
-def _submit_each(client, sent, jobs, rate):  # type: ignore[no-untyped-def]
+def _submit_each(client: Client, sent: dict[str, float], jobs: list[Submission], rate: float) -> None:
     due = time.perf_counter()
     for job in jobs:
         due += 1 / rate

@@ -25,8 +25,10 @@ def run(command: Sequence[str], env: dict[str, str] | None = None, log: Path | N
     """Runs a command to its end. Raises CalledProcessError with its output's place when it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
-    with open(log or os.devnull, "ab") as out:
-        code = subprocess.run(command, env={**os.environ, **(env or {})}, stdout=out, stderr=out, check=False).returncode
+    with Path(log or os.devnull).open("ab") as out:
+        code = subprocess.run(
+            command, env={**os.environ, **(env or {})}, stdout=out, stderr=out, check=False
+        ).returncode
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if code != 0:

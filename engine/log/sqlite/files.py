@@ -59,8 +59,6 @@ def ensure(path: Path) -> None:
     if path.exists():
         if path.is_dir():
             raise LogUnavailable(f"log {path} is a folder: name a file in it")
-        if path.stat().st_size == 0:
-            raise damaged(path, "the file is empty, which a log never is")
         return
     wal = path.with_name(path.name + "-wal")
     if wal.exists():
@@ -119,7 +117,7 @@ def check_ours(path: Path) -> None:
     except OSError as error:
         raise LogUnavailable(f"log {path} cannot be read: {error}: check its permissions") from error
     if len(header) < 100:
-        raise damaged(path, f"it ends after {len(header)} bytes")
+        raise damaged(path, f"it ends after {len(header)} bytes, which a log never does")
     application, version = int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
     if header[:16] != b"SQLite format 3\0" or application != schema.APPLICATION_ID:
         raise LogUnavailable(f"{path} is not a Rewindq log and was left as it is: name another path")

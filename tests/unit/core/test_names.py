@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rewindq.engine.core.names import BadName, Topics, branch_name, valid_job_id
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -90,8 +91,17 @@ def test_illegal_branches_are_refused_with_the_rule(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("job_id", "valid"),
-    [("a", True), ("Auftrag 7 / ß", True), ("x" * 200, True)]
-    + [("", False), ("x" * 201, False), ("a\0b", False), ("a\nb", False), ("\ud800", False), ("a\u200fb", False)],
+    [
+        ("a", True),
+        ("Auftrag 7 / ß", True),
+        ("x" * 200, True),
+        ("", False),
+        ("x" * 201, False),
+        ("a\x00b", False),
+        ("a\nb", False),
+        ("�", False),
+        ("a\u200fb", False),
+    ],
 )
 def test_job_ids(job_id: str, valid: bool) -> None:
     assert valid_job_id(job_id) is valid

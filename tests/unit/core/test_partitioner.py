@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rewindq.engine.core.partitioner import murmur2, partition_for
 
 

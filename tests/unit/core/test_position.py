@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rewindq.engine.core.position import BadPosition, Position
 
 
@@ -25,8 +26,28 @@ def test_order_is_by_partition_then_seq() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "3@1842", "p3", "p3@", "p@1", "P3@1", "p3@-1", "p-1@1", "p3@1.0", " p3@1", "p3@1\n", "p03@1", "p3@01"]
-    + ["p3@1e3", "p٣@1", "p2147483648@1", "p3@9223372036854775808", "p3@1@2", "p+3@1", "latest"],
+    [
+        "",
+        "3@1842",
+        "p3",
+        "p3@",
+        "p@1",
+        "P3@1",
+        "p3@-1",
+        "p-1@1",
+        "p3@1.0",
+        " p3@1",
+        "p3@1\n",
+        "p03@1",
+        "p3@01",
+        "p3@1e3",
+        "p٣@1",
+        "p2147483648@1",
+        "p3@9223372036854775808",
+        "p3@1@2",
+        "p+3@1",
+        "latest",
+    ],
 )
 def test_anything_else_is_refused_and_told_the_form(text: str) -> None:
     with pytest.raises(BadPosition) as refused:

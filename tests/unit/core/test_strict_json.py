@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rewindq.engine.core.values import DEPTH_MAX, JsonRefused, ValueRefused, parse_json
-
 from tests.support.values import identical, json_values
+
+from rewindq.engine.core.values import DEPTH_MAX, JsonRefused, ValueRefused, parse_json
 
 
 @given(json_values, st.booleans(), st.sampled_from([None, 0, 2]))

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from rewindq.engine.core.times import (
     DURATION_MAX_US,
     BadTime,
@@ -166,8 +167,37 @@ def test_a_duration_is_never_early_nor_a_microsecond_late(seconds: float) -> Non
 
 @pytest.mark.parametrize(
     "value",
-    [float("nan"), float("inf"), -1, -1e-9, 1e12, 316_224_001, "nan", "inf", "-1", "-5s", "5 s", "s", "", "5x"]
-    + ["1e400", "5s later", True, False, None, [], b"5", timedelta(microseconds=-1), timedelta.max, "3661d", "٥s", "٥", "1_0", "1e3", "+5"],
+    [
+        float("nan"),
+        float("inf"),
+        -1,
+        -1e-09,
+        1000000000000.0,
+        316224001,
+        "nan",
+        "inf",
+        "-1",
+        "-5s",
+        "5 s",
+        "s",
+        "",
+        "5x",
+        "1e400",
+        "5s later",
+        True,
+        False,
+        None,
+        [],
+        b"5",
+        timedelta(microseconds=-1),
+        timedelta.max,
+        "3661d",
+        "٥s",
+        "٥",
+        "1_0",
+        "1e3",
+        "+5",
+    ],
 )
 def test_what_is_no_duration_is_refused_naming_the_field(value: object) -> None:
     with pytest.raises(BadTime) as refused:
