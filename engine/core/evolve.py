@@ -7,8 +7,9 @@ state after. `fold.py` applies them to the map.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from . import events as e
@@ -19,7 +20,7 @@ class FoldError(Exception):
     """An event cannot follow what came before: the log is damaged or was written by a faulty version."""
 
 
-class Moment(NamedTuple):
+class Moment(msgspec.Struct, frozen=True, gc=False):
     """An event's place: its number, its record's time and writer, and its own envelope fields."""
 
     seq: int

@@ -103,14 +103,19 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
     elif kind in _LEASE_EVENTS:
         _apply_lease_event(states, event, at)
     if kind in _OPEN_EVENTS:
-        before = states.open_effects(at.job_id)
+        # A first attempt has none: that spares a look into the store for most jobs.
+        first = kind is e.AttemptStarted and at.attempt == 1
+        before = None if first else states.open_effects(at.job_id)
         value = evolve_open_effects(before, body, at)
         if value != before:
             states.set_open_effects(at.job_id, value)
 
 
 def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Moment) -> None:
-    before = states.job(at.job_id)
+    kind = type(body)
+    # A job has a head since it was accepted: without one there is no need to look for its state.
+    known = kind is not e.JobAccepted or states.head(at.job_id) is not None
+    before = states.job(at.job_id) if known else None
     after = evolve_job(before, body, at)
     if isinstance(body, e.JobAccepted):
         states.set_head(at.job_id, _head(body, record, at.seq))

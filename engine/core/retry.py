@@ -73,7 +73,7 @@ class Backoff:
         return self._plain(failures) * (1 + self.jitter * draw)
 
     def _plain(self, failures: int) -> float:
-        if False:
+        if self.base == 0:
             return 0.0
         try:
             return min(float(self.cap), self.base * float(self.factor) ** (max(1, failures) - 1))
@@ -161,5 +161,5 @@ def decide_retry(
     # What the other side says is not ours to trust: anything but a positive number is no wish.
     if isinstance(retry_after, int | float) and retry_after > delay:
         delay = min(retry_after, max(delay, RETRY_AFTER_MAX))
-    # Rounded before it is cut, so that 0.29 s are 290 ms and not 289.
+    # Rounded before it is cut, so that 1.001 s are 1001 ms and not 1000.
     return Retried(int(round(delay * 1000, 6)))

@@ -130,9 +130,14 @@ def _is_json(value: Any, depth: int) -> bool:
 def _walk(value: Any, path: str, depth: int, leaf: _Leaf, *, escape: bool) -> Any:
     if value is None or value is True or value is False:
         return value
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return _text(value, path)
-    if isinstance(value, dict | list | tuple):
+    if kind is int:
+        return _whole(value, path)
+    if kind in _EXACT:
+        return leaf(value, path)
+    if isinstance(value, _CONTAINERS):
         if depth > DEPTH_MAX:
             raise ValueRefused(path, f"nested over {DEPTH_MAX} levels")
         if isinstance(value, dict):
@@ -190,6 +195,9 @@ def _whole(value: int, path: str) -> int:
 
 
 def _tagged(value: Any, path: str) -> dict[str, Any]:
+    exact = _EXACT.get(type(value))
+    if exact is not None:
+        return {exact[0]: exact[1](value, path)}
     for kind, tag, write in _WRITERS:
         if isinstance(value, kind):
             return {tag: write(value, path)}
@@ -248,7 +256,6 @@ def _exact(value: Any, written: _Written, read: Callable[[_Written], Any], path:
     return written
 
 
-_EXACT = frozenset({datetime, date, time, timedelta})
 #: (type, tag, writer) in the order in which they are tried: a datetime is a date too.
 _WRITERS: tuple[tuple[type, str, _Leaf], ...] = (
     (Decimal, "$decimal", _write_decimal),
@@ -259,6 +266,9 @@ _WRITERS: tuple[tuple[type, str, _Leaf], ...] = (
     (UUID, "$uuid", lambda value, path: str(value)),
     (bytes, "$bytes", lambda value, path: base64.b64encode(value).decode()),
 )
+#: The same by exact type: most values need no search.
+_EXACT: dict[type, tuple[str, _Leaf]] = {kind: (tag, write) for kind, tag, write in _WRITERS}
+_CONTAINERS = (dict, list, tuple)
 _READERS: dict[str, Callable[[Any], Any]] = {
     "$decimal": Decimal,
     "$datetime": datetime.fromisoformat,

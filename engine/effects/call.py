@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
 from ..core import values
+from ..core.secrets import MASK
 
 #: Longest request kept for people; the digest covers all of it.
 META_MAX = 400
@@ -73,33 +74,26 @@ def encode_request(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
     Raises values.ValueRefused naming the argument that cannot be recorded.
     """
-    exact = values.encode({"name": name, "args": [_open(a) for a in args], "kwargs": _open(dict(kwargs))})
-    shown = values.encode({"args": [_mask(a) for a in args], "kwargs": _mask(dict(kwargs))})
+    secrets: list[bytes] = []
+    shown = values.encode({"args": _masked(args, secrets), "kwargs": _masked(dict(kwargs), secrets)})
+    digest = values.digest(b"\0".join((name.encode(), shown, *secrets)))
     if len(shown) > META_MAX:
         shown = values.encode({"shortened": shown[:META_MAX].decode("utf-8", "ignore"), "bytes": len(shown)})
-    return values.digest(exact), shown
+    return digest, shown
 
 
-def _open(value: Any) -> Any:
-    if isinstance(value, SecretStr | SecretBytes):
+def _masked(value: Any, secrets: list[bytes]) -> Any:
+    """The value with secrets masked; their hashes are added to `secrets`, in an order that the value decides."""
+    if isinstance(value, (SecretStr, SecretBytes)):
         raw = value.get_secret_value()
-        return {"secret": sha256(raw.encode() if isinstance(raw, str) else raw).hexdigest()}
-    return _walk(value, _open)
-
-
-def _mask(value: Any) -> Any:
-    if isinstance(value, SecretStr | SecretBytes):
-        return "**********"
-    return _walk(value, _mask)
-
-
-def _walk(value: Any, visit: Callable[[Any], Any]) -> Any:
+        secrets.append(sha256(raw.encode() if isinstance(raw, str) else raw).digest())
+        return MASK
     if isinstance(value, BaseModel):
-        return {name: visit(getattr(value, name)) for name in type(value).model_fields}
+        return {name: _masked(getattr(value, name), secrets) for name in type(value).model_fields}
     if isinstance(value, dict):
-        return {key: visit(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [visit(item) for item in value]
+        return {key: _masked(value[key], secrets) for key in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [_masked(item, secrets) for item in value]
     return value
 
 

@@ -76,9 +76,7 @@ class Fetcher:
 
     def follow(self, positions: Mapping[TopicPartition, int]) -> None:
         """Begins at these offsets, forgetting what was read ahead before. Raises NoSuchTopic."""
-        cursors = {
-            key: _Followed(self._source.cursor(key[0], key[1], offset)) for key, offset in positions.items()
-        }
+        cursors = {key: _Followed(self._source.cursor(key[0], key[1], offset)) for key, offset in positions.items()}
         with self._lock:
             self._followed.update(cursors)
 

@@ -27,9 +27,7 @@ class Change(NamedTuple):
     taken: dict[int, int]
 
 
-def compare(
-    owned: Mapping[int, int], held: Mapping[int, int], surplus: list[int], taken: Mapping[int, int]
-) -> Change:
+def compare(owned: Mapping[int, int], held: Mapping[int, int], surplus: list[int], taken: Mapping[int, int]) -> Change:
     """The change between what a member believes to own and holds by the group's record, before `taken`.
 
     A lease held but not known was taken by a `sync` whose answer never arrived: it counts as taken now.
@@ -72,9 +70,7 @@ class Seat(Protocol):
 class GroupMember:
     """The port's Member."""
 
-    def __init__(
-        self, seat: Seat, source: Source, group: str, inputs: Sequence[str], ownership: Ownership
-    ) -> None:
+    def __init__(self, seat: Seat, source: Source, group: str, inputs: Sequence[str], ownership: Ownership) -> None:
         self.member_id = seat.member_id
         self._seat = seat
         self._source = source
@@ -85,6 +81,11 @@ class GroupMember:
         self._owned: dict[int, int] = {}  # partition -> generation of its lease
         self._lock = threading.Lock()  # guards _owned: `commit` runs beside `poll`
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def poll(self, timeout: float, limit: int = 1000) -> list[Record]:
         """Next records of started, unpaused partitions; waits up to `timeout` seconds; runs rebalances."""

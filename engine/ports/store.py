@@ -28,6 +28,9 @@ class Family(StrEnum):
     TRACES = "traces"
     META = "meta"
 
+    # Enum's own hash is a Python call, and families are looked up for every value that is read or written.
+    __hash__ = str.__hash__
+
     @property
     def versioned(self) -> bool:
         """Whether keys of this family keep every value by position."""

@@ -28,14 +28,15 @@ class Refused(Exception):
 
 def replay(request: Request, view: View, blobs: Blobs | None) -> Reply:
     """Runs a replay in a process of its own, which reads the past through this one and nothing else."""
-    read, write = os.pipe()
-    command = [sys.executable, "-m", "rewindq.engine.replay.child", str(write)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(write,))
-    os.close(write)
-    assert process.stdin is not None
-    pipe = Pipe(os.fdopen(read, "rb"), process.stdin)
+    requests, to_child = os.pipe()
+    from_child, answers = os.pipe()
+    command = [sys.executable, "-m", "rewindq.engine.replay.child", str(answers)]
+    process = subprocess.Popen(command, stdin=requests, pass_fds=(answers,))
+    os.close(requests)
+    os.close(answers)
+    pipe = Pipe(from_child, to_child)
     try:
-        return _serve(pipe, read, request, view, blobs, process)
+        return _serve(pipe, from_child, request, view, blobs, process)
     finally:
         process.kill()
         process.wait()

@@ -35,8 +35,8 @@ _EXTERNAL: dict[type[e.Body], str] = {
     e.AttemptHandedBack: "handed_back",
     e.JobCancelled: "cancelled",
 }
-_END_BODIES = (e.JobSucceeded, e.AttemptFailed, *_EXTERNAL)
-_STEP_BODIES: tuple[type[e.Body], ...] = (e.DomainBody, *_LEASES)
+_END_BODIES: tuple[type[e.Body], ...] = (e.JobSucceeded, e.AttemptFailed, *_EXTERNAL)
+_NO_STEP: tuple[type[e.Body], ...] = (*_END_BODIES, e.DivergenceFound, e.JobFailed, e.MovedToInvestigation)
 #: Failures that the queue decided, not the handler: a time-out, a lease or partition that was lost.
 _QUEUE_ENDS = ("StepLost", "AttemptEnded")
 
@@ -210,7 +210,7 @@ class Recording:
             attempt.started = at
         elif isinstance(at.body, _END_BODIES):
             attempt.ends.append(at)
-        elif at.event.step is not None and isinstance(at.body, _STEP_BODIES):
+        elif at.event.step is not None and not isinstance(at.body, _NO_STEP):
             _add_step(attempt, at.event.step, at)
 
     def attempt(self, number: int | None = None) -> Attempt:

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..codec.avro import Codec
 from ..core import events as e
 from ..core import state as s
 from ..core import values
 from ..core.events import EventRecord
 from ..ports.blobs import BlobMissing
+from ..runtime.app import AppError
 from ..runtime.deployment import Deployment
 from .parent import Refused, replay
 from .recording import Attempt, Recording
@@ -87,9 +89,7 @@ def leases(recording: Recording, attempt: Attempt) -> list[dict[str, Any]]:
         end = None if attempt.end is None else recording.position(attempt.end.seq)
         how = "still held" if end is None else "ended with the attempt"
         found.append(_lease(started.record.resource, attempt.token, recording.position(started.seq), end, how))
-    for step in attempt.steps:
-        if step.kind == "lease":
-            found.append(_step_lease(recording, step))
+    found.extend(_step_lease(recording, step) for step in attempt.steps if step.kind == "lease")
     return found
 
 
@@ -139,6 +139,7 @@ def dry_run(
         request = make_request(deployment, job, attempt, "dry-run", app, attempt.started.seq, limit)
         request = msgspec.structs.replace(request, bypass=bypass)
         reply = replay(request, job.past.store, deployment.blobs)
+    check_loaded(reply, app)
     return _dry_run_shown(job_id, attempt, reply)
 
 
@@ -163,6 +164,12 @@ def _dry_run_shown(job_id: str, attempt: Attempt, reply: Reply) -> Replayed:
     return Replayed(shown, differs, blocked)
 
 
+def check_loaded(reply: Reply, app: str) -> None:
+    """Raises AppError when the app could not even be imported."""
+    if reply.outcome == "unloadable":
+        raise AppError(reply.reason or f"app {app!r} cannot be loaded")
+
+
 def _open(reply: Reply) -> bool:
     return reply.outcome == "unfinished"
 
@@ -176,6 +183,7 @@ def make_request(
     deployment: Deployment, job: JobPast, attempt: Attempt, mode: str, app: str, base: int, limit: float
 ) -> Request:
     """The request for a replay of an attempt. Raises Refused when its payload is gone."""
+    codec = Codec()  # without a registry, which the child could not reach
     return Request(
         mode=mode,
         app=app,
@@ -183,7 +191,7 @@ def make_request(
         attempt=attempt.number,
         partition=job.past.partition,
         partitions=deployment.partitions,
-        records=[deployment.codec.encode(record) for record in _records(job.recording)],
+        records=[codec.encode(record) for record in _records(job.recording)],
         head=s.encode_state(job.head),
         payload=payload_of(deployment, job.head),
         base=base,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -66,15 +66,11 @@ class Reply(msgspec.Struct, frozen=True):
 class Pipe:
     """Frames both ways: a length of 4 bytes, then one MessagePack value."""
 
-    def __init__(self, read: BinaryIO, write: BinaryIO) -> None:
-        self._read = read
-        self._write = write
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        # Unbuffered, so that whoever waits for the descriptor misses nothing.
+        self._read = os.fdopen(read_fd, "rb", buffering=0)
+        self._write = os.fdopen(write_fd, "wb")
         self._lock = Lock()
-
-    @classmethod
-    def of(cls, read_fd: int, write_fd: int) -> Pipe:
-        """Over two file descriptors."""
-        return cls(os.fdopen(read_fd, "rb"), os.fdopen(write_fd, "wb"))
 
     def send(self, kind: str, value: Any = None) -> None:
         """Raises Broken."""
@@ -93,9 +89,12 @@ class Pipe:
         return kind, value
 
     def _exactly(self, count: int) -> bytes:
-        data = self._read.read(count)
-        if len(data) < count:
-            raise Broken("the other side of the pipe is gone")
+        data = b""
+        while len(data) < count:
+            part = self._read.read(count - len(data))
+            if not part:
+                raise Broken("the other side of the pipe is gone")
+            data += part
         return data
 
     def ask(self, kind: str, value: Any) -> Any:

@@ -20,9 +20,7 @@ class FamilyTable(dict[Family, T]):
 
     def __missing__(self, family: Family) -> T:
         if family in VERSIONED:
-            raise ValueError(
-                f"{family} is versioned: read it with latest, at, history or keys, put it with a seq"
-            )
+            raise ValueError(f"{family} is versioned: read it with latest, at, history or keys, put it with a seq")
         raise ValueError(f"{family} is plain: read it with get or scan, put it without a seq, or delete")
 
 
@@ -47,9 +45,7 @@ def digest_of(contents: Contents, skip: Sequence[bytes]) -> str:
         for key, value in contents.entries(family):
             if family is Family.META and key in skipped:
                 continue
-            digest.update(
-                b"".join((name, len(key).to_bytes(4, "big"), key, len(value).to_bytes(4, "big"), value))
-            )
+            digest.update(b"".join((name, len(key).to_bytes(4, "big"), key, len(value).to_bytes(4, "big"), value)))
     return digest.hexdigest()
 
 

@@ -11,14 +11,20 @@ from rocksdict import DbClosedError
 from ..ports.store import StoreDamaged, StoreError
 
 _LOCKED = re.compile(r"While lock file|lock hold by current process")
-_DAMAGE = re.compile(r"Corruption|No such file|not a directory|Invalid argument|Column famil", re.IGNORECASE)
+_DAMAGE = re.compile(
+    r"Corruption|No such file|not a directory|Invalid argument|Column famil|switched to a new MANIFEST", re.IGNORECASE
+)
 
 
 def damaged(path: str, reason: object) -> StoreDamaged:
     """The error for a folder that cannot be read."""
     return StoreDamaged(
-        f"store {path} is damaged: {reason}: set it aside and rebuild it from the log, which holds all of it"
+        f"store {path} is damaged: {_one_line(reason)}: set it aside and rebuild it from the log, which holds all of it"
     )
+
+
+def _one_line(reason: object) -> str:
+    return " ".join(str(reason).split())
 
 
 def closed(path: str) -> StoreError:
@@ -37,7 +43,7 @@ def translate(path: str, error: Exception) -> StoreError:
         return closed(path)
     if _DAMAGE.search(str(error)):
         return damaged(path, error)
-    return StoreError(f"store {path}: {error}: check the disk's space, its permissions and the system's log")
+    return StoreError(f"store {path}: {_one_line(error)}: check the disk's space, its permissions and the system's log")
 
 
 class Guard:

@@ -56,20 +56,16 @@ def read(path: Path) -> Identity | None:
         data = (path / _IDENTITY).read_bytes()
     except FileNotFoundError:
         if path.is_dir() and any(entry.name != _IDENTITY + _DRAFT for entry in path.iterdir()):
-            raise StoreError(
-                f"{path} holds files but no store and was left as it is: name another folder"
-            ) from None
+            raise StoreError(f"{path} holds files but no store and was left as it is: name another folder") from None
         return None
     except OSError as error:
-        raise StoreError(
-            f"store {path} cannot be read: {error}: check the folder and its permissions"
-        ) from error
+        raise StoreError(f"store {path} cannot be read: {error}: check the folder and its permissions") from error
     try:
         found = msgspec.json.decode(data, type=_Format).format
         if found > FORMAT:
             raise StoreFormat(
-                f"store {path} has format {found}, this version of Rewindq knows up to {FORMAT}: it was left "
-                "as it is; use the newer version"
+                f"store {path} has format {found}, this version of Rewindq knows up to {FORMAT}: it was "
+                "left as it is; use the newer version"
             )
         return msgspec.json.decode(data, type=Identity)
     except msgspec.DecodeError as error:
@@ -82,9 +78,7 @@ def create(path: Path, identity: Identity) -> None:
         path.mkdir(parents=True, exist_ok=True)
         _replace(path / _IDENTITY, msgspec.json.encode(identity))
     except OSError as error:
-        raise StoreError(
-            f"store {path} cannot be made: {error}: check the folder and its permissions"
-        ) from error
+        raise StoreError(f"store {path} cannot be made: {error}: check the folder and its permissions") from error
 
 
 def has_database(path: Path) -> bool:
@@ -99,9 +93,7 @@ def claim(path: Path) -> None:
 
 def release(path: Path) -> None:
     """Takes the name back, before RocksDB's lock is given up."""
-    with contextlib.suppress(
-        OSError
-    ):  # a folder that was set aside meanwhile; the note would be stale anyway
+    with contextlib.suppress(OSError):  # a folder that was set aside meanwhile; the note would be stale anyway
         (path / _OWNER).unlink()
 
 

@@ -9,12 +9,12 @@ from shutil import rmtree
 
 from rocksdict import AccessType, Options, Rdict
 
-from ..ports.store import Family, Store, StoreError, StoreInUse, View
+from ..ports.store import Family, Store, StoreDamaged, StoreError, StoreInUse, View
 from . import identity, options
 from .errors import damaged, is_locked, translate
 from .identity import Identity
 from .overlay import Overlay
-from .reader import OverlayReader, ReadStore, RocksReader, Secondary
+from .reader import Opened, OverlayReader, ReadStore, RocksReader
 from .rocks import Column, RocksStore
 
 #: How often a reader is opened anew when the owner removes files that it was about to read.
@@ -63,7 +63,7 @@ def open_reader(path: str) -> ReadStore:
 def open_overlay_reader(path: str, base: View, seq: int) -> ReadStore:
     """A branch's overlay for reading, over `base` as of `seq`. Raises like `open_reader`."""
     _check_overlay(Path(path), seq)
-    return OverlayReader(_open_reader(Path(path)), base, seq)
+    return OverlayReader(_open_reader(Path(path)), base, seq, _new_layer)
 
 
 def set_aside(path: str) -> str:
@@ -81,18 +81,14 @@ def set_aside(path: str) -> str:
     try:
         folder.rename(kept)
     except OSError as error:
-        raise StoreError(
-            f"store {path} cannot be set aside: {error}: move the folder away by hand"
-        ) from error
+        raise StoreError(f"store {path} cannot be set aside: {error}: move the folder away by hand") from error
     return str(kept)
 
 
 def _new_layer(path: str, seq: int) -> RocksStore:
     folder = Path(path)
     if identity.read(folder) is not None:
-        raise StoreError(
-            f"{path} holds a store already: open the branch with open_overlay, or name another folder"
-        )
+        raise StoreError(f"{path} holds a store already: open the branch with open_overlay, or name another folder")
     identity.create(folder, identity.new(base_seq=seq))
     return _open_layer(folder)
 
@@ -102,17 +98,13 @@ def _check_overlay(folder: Path, seq: int) -> None:
     if found.base_seq is None:
         raise StoreError(f"store {folder} is no branch's overlay: open it with open_store")
     if found.base_seq != seq:
-        raise StoreError(
-            f"the branch in {folder} leaves its base at {found.base_seq}, not at {seq}: open it there"
-        )
+        raise StoreError(f"the branch in {folder} leaves its base at {found.base_seq}, not at {seq}: open it there")
 
 
 def _existing(folder: Path) -> Identity:
     found = identity.read(folder)
     if found is None:
-        raise StoreError(
-            f"there is no store in {folder}: it is made when a worker first takes the partition over"
-        )
+        raise StoreError(f"there is no store in {folder}: it is made when a worker first takes the partition over")
     return found
 
 
@@ -128,41 +120,38 @@ def _open_layer(folder: Path) -> RocksStore:
 
 def _writer(folder: Path, database: Rdict, columns: dict[Family, Column]) -> RocksStore:
     identity.claim(folder)
-    return RocksStore(
-        str(folder), database, columns, new_layer=_new_layer, on_close=partial(identity.release, folder)
-    )
+    return RocksStore(str(folder), database, columns, new_layer=_new_layer, on_close=partial(identity.release, folder))
 
 
 def _open_reader(folder: Path) -> RocksReader:
-    return RocksReader(str(folder), partial(_open_secondary, folder), lambda: _existing(folder).uuid)
+    return RocksReader(str(folder), partial(_open_for_reading, folder), lambda: _existing(folder).uuid, _new_layer)
 
 
-def _open_secondary(folder: Path) -> Secondary:
-    found = _existing(folder)
+def _open_for_reading(folder: Path) -> Opened:
     scratch = Path(tempfile.mkdtemp(prefix="rewindq-reader-"))
-    access = AccessType.secondary(str(scratch))
     try:
-        if found.base_seq is None:
-            database = _retried(folder, options.reading(options.database()), options.families(), access)
-            return Secondary(database, _family_columns(database), scratch, found.uuid)
-        database = _retried(folder, options.reading(options.overlay()), None, access)
-        return Secondary(database, _prefixed_columns(database), scratch, found.uuid)
+        for _ in range(_READER_TRIES):
+            try:
+                return _open_beside(folder, scratch)
+            except StoreDamaged as error:
+                failed = error
+                if identity.owner(folder) is None:
+                    break
+        raise failed
     except BaseException:
         rmtree(scratch, ignore_errors=True)
         raise
 
 
-def _retried(
-    folder: Path, database: Options, families: dict[str, Options] | None, access: AccessType
-) -> Rdict:
-    for _ in range(_READER_TRIES):
-        try:
-            return _open(folder, database, families, access)
-        except StoreError as error:
-            failed = error
-            if "No such file" not in str(error) or identity.owner(folder) is None:
-                break
-    raise failed
+def _open_beside(folder: Path, scratch: Path) -> Opened:
+    found, follows = _existing(folder), identity.owner(folder) is not None
+    access = AccessType.secondary(str(scratch)) if follows else AccessType.read_only(False)
+    if found.base_seq is None:
+        settings, families, columns = options.database(), options.families(), _family_columns
+    else:
+        settings, families, columns = options.overlay(), None, _prefixed_columns
+    database = _open(folder, options.reading(settings, str(scratch)), families, access)
+    return Opened(database, columns(database), scratch, found.uuid, follows)
 
 
 def _open(folder: Path, database: Options, families: dict[str, Options] | None, access: AccessType) -> Rdict:
@@ -187,9 +176,7 @@ def _in_use(folder: Path) -> StoreInUse:
 
 def _family_columns(database: Rdict) -> dict[Family, Column]:
     return {
-        family: Column(
-            database.get_column_family(family.value), database.get_column_family_handle(family.value), b""
-        )
+        family: Column(database.get_column_family(family.value), database.get_column_family_handle(family.value), b"")
         for family in Family
     }
 

@@ -103,7 +103,8 @@ def overlay() -> Options:
     return options
 
 
-def reading(options: Options) -> Options:
-    """The same for a secondary instance, which keeps all files open: its owner may delete them any time."""
+def reading(options: Options, scratch: str) -> Options:
+    """The same for a reader: files stay open, since an owner may delete them, and notes go to `scratch`."""
     options.set_max_open_files(-1)
+    options.set_db_log_dir(scratch)
     return options

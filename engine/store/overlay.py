@@ -43,16 +43,12 @@ class OverlayView:
     def latest(self, family: Family, key: bytes) -> Version | None:
         """The newest value of both sides; the branch's own where both have one of the same position."""
         own = self._own.latest(family, key)
-        return (
-            own if own is not None and own.seq >= self._seq else _newer(own, self._base.latest(family, key))
-        )
+        return own if own is not None and own.seq >= self._seq else _newer(own, self._base.latest(family, key))
 
     def at(self, family: Family, key: bytes, seq: int) -> Version | None:
         """The newest value of both sides written at `seq` or before."""
         own = self._own.at(family, key, seq)
-        return (
-            own if own is not None and own.seq >= self._seq else _newer(own, self._base.at(family, key, seq))
-        )
+        return own if own is not None and own.seq >= self._seq else _newer(own, self._base.at(family, key, seq))
 
     def history(
         self, family: Family, key: bytes, *, first: int = 0, last: int | None = None, reverse: bool = False
@@ -94,9 +90,7 @@ class Overlay(OverlayView):
 
     def write(self, changes: Sequence[Put | Delete]) -> None:
         """Applies all to the branch in one atomic batch, in order."""
-        self._store.write(
-            [_marked(change) if change.family in READ_THROUGH else change for change in changes]
-        )
+        self._store.write([_marked(change) if change.family in READ_THROUGH else change for change in changes])
 
     def view(self, seq: int) -> View:
         """A read-only view as of a position."""
@@ -146,9 +140,7 @@ def _newer(own: Version | None, base: Version | None) -> Version | None:
 T = TypeVar("T")
 
 
-def _merged(
-    own: Iterable[tuple[K, T]], base: Iterable[tuple[K, T]], *, reverse: bool = False
-) -> Iterator[tuple[K, T]]:
+def _merged(own: Iterable[tuple[K, T]], base: Iterable[tuple[K, T]], *, reverse: bool = False) -> Iterator[tuple[K, T]]:
     """Both sides by key; of equal keys the branch's own, which `merge` gives first."""
     before: K | None = None
     for key, value in merge(own, base, key=lambda item: item[0], reverse=reverse):

@@ -1,4 +1,8 @@
-"""Reading a store that another process writes, or that nobody has open: a RocksDB secondary instance."""
+"""Reading a store beside its owner, as a RocksDB secondary instance, or without one, read-only.
+
+A secondary instance passes over files that it misses, since the owner may just have replaced them; the read-only
+one reports them as damage. So the first is used only while an owner is alive.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,10 @@ from typing import NamedTuple, Protocol
 
 from rocksdict import Rdict
 
-from ..ports.store import Family, View
+from ..ports.store import Family, Store, View
 from .content import AsOf, Entry, digest_of
 from .errors import translate
-from .overlay import OverlayView, own_entries
+from .overlay import NewLayer, Overlay, OverlayView, own_entries
 from .rocks import Column, RocksReads
 
 
@@ -27,6 +31,10 @@ class ReadStore(View, Protocol):
         """A read-only view as of a position."""
         ...
 
+    def branch(self, path: str, seq: int) -> Store:
+        """A writable overlay in the new folder `path`, over what this shows as of `seq`."""
+        ...
+
     def digest(self, *, skip: Sequence[bytes] = ()) -> str:
         """SHA-256 over all families' keys and values in order, META keys in `skip` left out."""
         ...
@@ -36,27 +44,32 @@ class ReadStore(View, Protocol):
         ...
 
 
-class Secondary(NamedTuple):
-    """An opened secondary instance: `scratch` is its private folder, `uuid` the store it was opened on."""
+class Opened(NamedTuple):
+    """A database opened for reading. `scratch` is the reader's own folder, `uuid` the store it was opened on, `follows`
+    whether it is a secondary instance."""
 
     database: Rdict
     columns: dict[Family, Column]
     scratch: Path
     uuid: str
+    follows: bool
 
 
 class RocksReader(RocksReads):
     """A `ReadStore`. `current_uuid` tells which store the folder holds now: an owner may have rebuilt it."""
 
-    def __init__(self, path: str, open_: Callable[[], Secondary], current_uuid: Callable[[], str]) -> None:
-        self._open, self._current_uuid = open_, current_uuid
-        self._secondary = open_()
-        super().__init__(path, self._secondary.database, self._secondary.columns)
+    def __init__(
+        self, path: str, open_: Callable[[], Opened], current_uuid: Callable[[], str], new_layer: NewLayer
+    ) -> None:
+        self._open, self._current_uuid, self._new_layer = open_, current_uuid, new_layer
+        self._opened = open_()
+        super().__init__(path, self._opened.database, self._opened.columns)
 
     def refresh(self) -> None:
         """Catches up with what the owner has written, into its log too. Raises StoreError when it cannot."""
         with self._guard:
-            if self._current_uuid() != self._secondary.uuid or not self._caught_up():
+            same = self._opened.follows and self._current_uuid() == self._opened.uuid
+            if not (same and self._caught_up()):
                 self._reopen()
 
     def _caught_up(self) -> bool:
@@ -69,21 +82,25 @@ class RocksReader(RocksReads):
         return True
 
     def _reopen(self) -> None:
-        opened, before = self._open(), self._secondary
+        opened, before = self._open(), self._opened
         self._detach()
         shutil.rmtree(before.scratch, ignore_errors=True)
-        self._secondary = opened
+        self._opened = opened
         self._attach(opened.database, opened.columns)
 
     def view(self, seq: int) -> View:
         """A read-only view as of a position."""
         return AsOf(self, seq)
 
+    def branch(self, path: str, seq: int) -> Store:
+        """A writable overlay in the new folder `path`."""
+        return Overlay(self._new_layer(path, seq), self, seq, self._new_layer)
+
     def close(self) -> None:
         """Ends scans under way with a StoreError and removes the reader's own files."""
         if self._guard.close():
-            scratch = self._secondary.scratch
-            del self._secondary
+            scratch = self._opened.scratch
+            del self._opened
             self._detach()
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -91,9 +108,10 @@ class RocksReader(RocksReads):
 class OverlayReader(OverlayView):
     """A branch for reading. `refresh` and `close` are of the branch's own store; its base is the caller's."""
 
-    def __init__(self, own: RocksReader, base: View, seq: int) -> None:
+    def __init__(self, own: RocksReader, base: View, seq: int, new_layer: NewLayer) -> None:
         super().__init__(own, base, seq)
-        self._reader: RocksReader = own
+        self._reader = own
+        self._new_layer = new_layer
 
     def refresh(self) -> None:
         """Catches up with what the branch's owner has written."""
@@ -102,6 +120,10 @@ class OverlayReader(OverlayView):
     def view(self, seq: int) -> View:
         """A read-only view as of a position."""
         return AsOf(self, seq)
+
+    def branch(self, path: str, seq: int) -> Store:
+        """A branch of this branch, in the new folder `path`."""
+        return Overlay(self._new_layer(path, seq), self, seq, self._new_layer)
 
     def entries(self, family: Family) -> Iterator[Entry]:
         """The branch's own content."""

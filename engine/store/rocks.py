@@ -86,9 +86,7 @@ class RocksReads:
             return
         versions = keys.escape(key)
         low, high = versions + keys.pack_seq(first), versions + keys.pack_seq(last)
-        for stored, value in self._range(
-            self._versioned, family, versions, high if reverse else low, reverse
-        ):
+        for stored, value in self._range(True, family, versions, high if reverse else low, reverse):
             seq = keys.seq_of(stored)
             if not first <= seq <= last:
                 return
@@ -99,7 +97,7 @@ class RocksReads:
     ) -> Iterator[Entry]:
         """A plain family's keys with `prefix`, in byte order, from `start` on."""
         left = -1 if limit is None else limit
-        for entry in self._range(self._plain, family, prefix, max(prefix, start or b"")):
+        for entry in self._range(False, family, prefix, max(prefix, start or b"")):
             if left == 0:
                 return
             left -= 1
@@ -133,7 +131,7 @@ class RocksReads:
 
     def entries(self, family: Family) -> Iterator[Entry]:
         """All of a family's stored keys and values in byte order."""
-        return self._range(self._versioned if family.versioned else self._plain, family, b"", b"")
+        return self._range(family.versioned, family, b"", b"")
 
     def digest(self, *, skip: Sequence[bytes] = ()) -> str:
         """SHA-256 over all families' keys and values in order, META keys in `skip` left out."""
@@ -159,13 +157,13 @@ class RocksReads:
             raise translate(self.path, failed) from failed
 
     def _range(
-        self, table: FamilyTable[Column], family: Family, within: bytes, at: bytes, reverse: bool = False
+        self, versioned: bool, family: Family, within: bytes, at: bytes, reverse: bool = False
     ) -> Iterator[Entry]:
         """Stored keys that start with `within`, from `at` on (down from `at` when `reverse`), in chunks."""
         size, again = _CHUNK_FIRST, False
         while True:
             with self._guard:
-                chunk = self._chunk(table[family], within, at, size, reverse)
+                chunk = self._chunk((self._versioned if versioned else self._plain)[family], within, at, size, reverse)
             # The key that a later chunk begins at was the last one of the chunk before it.
             yield from (chunk[1:] if again and chunk and chunk[0][0] == at else chunk)
             if len(chunk) < size:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from rewindq.engine.core import decide as d
@@ -80,7 +81,7 @@ class Attempts:
             self._free(owner, entry.resource)
             known = ", ".join(sorted(self.app.types)) or "none"
             reason = f"unknown job type {head.type!r}; this worker's app has: {known}"
-            self._park(owner, about._replace(attempt=job.attempt), FailureClass.VALIDATION, reason)
+            self._park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
             return None
         lease = owner.states.lease(head.resource) if head.resource is not None else None
         timeout_ms = None if job_type.timeout is None else int(job_type.timeout * 1000)

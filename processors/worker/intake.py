@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from rewindq.engine.codec.avro import UndecodableRecord
@@ -108,7 +109,7 @@ class Intake:
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
             self._forward(owner, record, home, key)
-            about = about._replace(job_id=None)
+            about = replace(about, job_id=None)
         owner.append(about, events)
         if isinstance(events[-1].body, e.MovedToInvestigation):
             self.investigate(owner, about, events[-1])
@@ -182,7 +183,7 @@ class Intake:
 
     def investigate(self, owner: Owner, about: About, event: e.Event) -> None:
         """Puts an entry on the investigation topic, in the same turn."""
-        about = about._replace(causation_id=f"p{owner.partition}@{owner.seq - 1}", key=(about.job_id or "").encode())
+        about = replace(about, causation_id=f"p{owner.partition}@{owner.seq - 1}", key=(about.job_id or "").encode())
         owner.unnumbered(self._topics.investigation, owner.partition, about, event)
 
 

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from rewindq.engine.codec.avro import Codec
 from rewindq.engine.core.events import UNNUMBERED, Event, EventRecord, PartitionTaken
 from rewindq.engine.core.fold import apply_record
@@ -21,7 +23,7 @@ from rewindq.engine.ports.store import Delete, Family, Put, Store
 from rewindq.engine.store.working import POSITIONS, Positions, WorkingSet, encode_positions, trace_put
 
 
-class About(NamedTuple):
+class About(msgspec.Struct, frozen=True, gc=False):
     """Whom a record is about."""
 
     job_id: str | None
@@ -46,7 +48,7 @@ class About(NamedTuple):
         )
 
 
-class _Trace(NamedTuple):
+class _Trace(msgspec.Struct, frozen=True, gc=False):
     job_id: str
     seq: int
     domain: bool

@@ -18,9 +18,7 @@ from rewindq.engine.ports.log import Append, Log, LogError, Reader, TopicSpec
 TOPICS = st.sampled_from(["a", "b"])
 PARTITIONS = st.integers(0, 1)
 BLOBS = st.none() | st.binary(max_size=12)
-APPENDS = st.lists(
-    st.builds(Append, TOPICS, PARTITIONS, BLOBS, BLOBS, st.integers(0, 50), st.just(())), max_size=6
-)
+APPENDS = st.lists(st.builds(Append, TOPICS, PARTITIONS, BLOBS, BLOBS, st.integers(0, 50), st.just(())), max_size=6)
 OFFSETS = st.dictionaries(st.tuples(TOPICS, PARTITIONS), st.integers(0, 20), max_size=2)
 
 
@@ -135,9 +133,7 @@ class Agreement(RuleBasedStateMachine):
         self._compare_groups()
 
     @rule(appends=APPENDS, offsets=OFFSETS, partitions=st.sets(st.integers(0, 2), max_size=2))
-    def commit(
-        self, appends: list[Append], offsets: dict[tuple[str, int], int], partitions: set[int]
-    ) -> None:
+    def commit(self, appends: list[Append], offsets: dict[tuple[str, int], int], partitions: set[int]) -> None:
         answers: list[object] = []
         for worker in self._workers:
             try:
@@ -153,5 +149,5 @@ class Agreement(RuleBasedStateMachine):
         assert groups[0] == groups[1]
 
 
-Agreement.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Agreement.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 test_agreement = Agreement.TestCase

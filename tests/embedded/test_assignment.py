@@ -11,9 +11,7 @@ MEMBERS = st.integers(1, 6).map(lambda count: [f"m{i}" for i in range(count)])
 
 
 @given(members=MEMBERS, partitions=st.integers(1, 16), data=st.data())
-def test_any_start_and_order_of_acting_ends_balanced(
-    members: list[str], partitions: int, data: st.DataObject
-) -> None:
+def test_any_start_and_order_of_acting_ends_balanced(members: list[str], partitions: int, data: st.DataObject) -> None:
     owned = st.dictionaries(st.integers(0, partitions - 1), st.sampled_from(members))
     owners = data.draw(owned)
     before = dict(owners)

@@ -30,16 +30,13 @@ def _decode(batches: list[batch.Batch]) -> list[Record]:
 def test_records_survive(appends: list[Append]) -> None:
     batches = batch.encode(appends)
     expected = [
-        Record(a.topic, a.partition, i, a.timestamp_ms, a.key, a.value, a.headers)
-        for i, a in enumerate(appends)
+        Record(a.topic, a.partition, i, a.timestamp_ms, a.key, a.value, a.headers) for i, a in enumerate(appends)
     ]
     assert _decode(batches) == expected
     assert [one.max_ts for one in batches] == [max(a.timestamp_ms for a in appends) for _ in batches]
 
 
-@pytest.mark.parametrize(
-    ("count", "size", "batches"), [(256, 10, 1), (257, 10, 2), (4, 100_000, 2), (3, 10**6, 3)]
-)
+@pytest.mark.parametrize(("count", "size", "batches"), [(256, 10, 1), (257, 10, 2), (4, 100_000, 2), (3, 10**6, 3)])
 def test_batches_are_split(count: int, size: int, batches: int) -> None:
     appends = [Append("t", 3, None, bytes([i % 256]) * size, i) for i in range(count)]
     encoded = batch.encode(appends)
@@ -54,13 +51,8 @@ def test_a_record_that_is_too_large_is_refused_by_topic() -> None:
 
 
 def test_text_like_records_shrink() -> None:
-    bodies = [
-        json.dumps({"job": f"job-{i * 7919}", "state": "running", "note": "x" * 40}).encode()
-        for i in range(250)
-    ]
-    (one,) = batch.encode(
-        [Append("t", 3, b"key-%d" % i, body, 1_700_000_000_000 + i) for i, body in enumerate(bodies)]
-    )
+    bodies = [json.dumps({"job": f"job-{i * 7919}", "state": "running", "note": "x" * 40}).encode() for i in range(250)]
+    (one,) = batch.encode([Append("t", 3, b"key-%d" % i, body, 1_700_000_000_000 + i) for i, body in enumerate(bodies)])
     assert len(one.data) < 0.3 * sum(map(len, bodies))
 
 

@@ -58,9 +58,7 @@ def test_the_untouched_file_is_read(path: Path) -> None:
 
 
 def _flip_data(path: Path) -> None:
-    (data,) = (
-        sqlite3.connect(path).execute("SELECT data FROM batches WHERE id = ?", (_ids(path)[3],)).fetchone()
-    )
+    (data,) = sqlite3.connect(path).execute("SELECT data FROM batches WHERE id = ?", (_ids(path)[3],)).fetchone()
     middle = len(data) // 2
     flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
     _tamper(path, "UPDATE batches SET data = ? WHERE id = ?", flipped, _ids(path)[3])
@@ -94,9 +92,7 @@ def _change_type(path: Path) -> None:
         (_change_type, "understood"),
     ],
 )
-def test_harm_in_the_middle_is_named_with_its_place(
-    path: Path, harm: Callable[[Path], None], what: str
-) -> None:
+def test_harm_in_the_middle_is_named_with_its_place(path: Path, harm: Callable[[Path], None], what: str) -> None:
     harm(path)
     log = SqliteLog(path)
     reader = log.reader({("jobs", 1): 0})
@@ -159,6 +155,15 @@ def test_a_truncated_file_is_refused(path: Path, share: float) -> None:
         assert path.read_bytes() == b""  # it was not filled with a new log
 
 
+@pytest.mark.parametrize("cut", [1, 4096])
+def test_a_file_shortened_where_nothing_lies_yet_is_refused(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "log.db"
+    SqliteLog(path).close()
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(LogDamaged, match=r"should have \d+ bytes"):
+        SqliteLog(path)
+
+
 def test_a_flipped_byte_anywhere_never_changes_what_is_read(path: Path) -> None:
     content = path.read_bytes()
     log = SqliteLog(path)
@@ -194,10 +199,7 @@ def test_a_batch_of_another_partition_is_not_taken(path: Path) -> None:
     other = schema.batch_id((first >> 42) - 1, 0)
     columns = "count, min_ts, top_ts, codec, chain, data"
     _tamper(path, f"INSERT INTO batches SELECT ?, {columns} FROM batches WHERE id = ?", other, first)
-    head = (
-        "UPDATE partitions SET end_offset = 10, head_chain = (SELECT chain FROM batches WHERE id = ?) "
-        "WHERE tp = ?"
-    )
+    head = "UPDATE partitions SET end_offset = 10, head_chain = (SELECT chain FROM batches WHERE id = ?) WHERE tp = ?"
     _tamper(path, head, first, (first >> 42) - 1)
     log = SqliteLog(path)
     with pytest.raises(LogDamaged, match="jobs/0 offset 0"):

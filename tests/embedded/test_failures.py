@@ -68,9 +68,7 @@ def test_a_full_disk_refuses_a_turn_and_leaves_nothing(log: SqliteLog) -> None:
     log._database._writer.execute(f"PRAGMA max_page_count={pages + 2}")
     big = os.urandom(50_000)
     with pytest.raises(AppendRefused, match="full"):
-        worker.member.commit(
-            turn([record("events", 0, b"small"), record("events", 1, big)], {("jobs", 0): 1}, 0)
-        )
+        worker.member.commit(turn([record("events", 0, b"small"), record("events", 1, big)], {("jobs", 0): 1}, 0))
     assert read_all(log, "events", 0) == [] and log.groups("g")[0].offsets == {}
     log._database._writer.execute("PRAGMA max_page_count=1000000")
     worker.member.commit(turn([record("events", 1, big)], {("jobs", 0): 1}, 0))
@@ -193,10 +191,10 @@ def test_a_deleted_topics_records_go_even_if_the_deleting_process_was_stopped(tm
 def test_trimming_gives_the_rows_back(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log.db")
     log.create_topics([TopicSpec("jobs", 1, retention_ms=10)])
-    for at in range(1200):
+    for at in range(520):
         log.producer().append([record("jobs", at=at)])
-    log.trim(1200)
-    assert log.bounds("jobs", 0) == (1190, 1200)
+    log.trim(520)
+    assert log.bounds("jobs", 0) == (510, 520)
     with log._database.read() as connection:
         assert connection.execute("SELECT count(*) FROM batches").fetchone() == (10,)
     log.close()

@@ -54,9 +54,7 @@ def test_memory_logs_of_one_name_are_one() -> None:
         "sqlite:///x?busy_timeout=inf",
     ],
 )
-def test_an_address_that_cannot_be_understood(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_that_cannot_be_understood(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LogUnavailable, match="log address"):
         open_log(url)

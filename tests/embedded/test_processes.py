@@ -63,9 +63,7 @@ def test_processes_append_side_by_side_without_loss(log: SqliteLog, children: li
         assert len({(name, i) for name, i, _ in values[first : first + 3]}) == 1
 
 
-def test_a_killed_process_loses_nothing_that_it_was_told_was_appended(
-    log: SqliteLog, children: list[Child]
-) -> None:
+def test_a_killed_process_loses_nothing_that_it_was_told_was_appended(log: SqliteLog, children: list[Child]) -> None:
     child = Child("append", log.path, "jobs", "a", "100000")
     children.append(child)
     acknowledged = [int(child.line().split()[1]) for _ in range(50)]

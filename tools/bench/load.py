@@ -40,9 +40,19 @@ def submissions(kind: str, count: int, start: int = 0) -> Iterator[Submission]:
             yield Submission("order", payload, key=f"order:{number}", job_id=f"order-{number}")
 
 
-def fill(place: Place, kind: str, count: int) -> float:
+def fill(place: Place, kind: str, count: int, start: int = 0) -> float:
     """Submits in batches; returns jobs a second."""
     with place.client() as client:
         began = time.perf_counter()
-        client.submit_many(submissions(kind, count))
+        client.submit_many(submissions(kind, count, start))
+        return count / (time.perf_counter() - began)
+
+
+def submit_each(place: Place, kind: str, count: int) -> float:
+    """Submits one by one, each durable before the next; returns jobs a second."""
+    jobs = list(submissions(kind, count, start=10_000_000))
+    with place.client() as client:
+        began = time.perf_counter()
+        for job in jobs:
+            client.submit(job.type, job.payload, key=job.key, job_id=job.job_id)
         return count / (time.perf_counter() - began)

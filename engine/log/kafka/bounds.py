@@ -68,9 +68,7 @@ class Bounds:
             try:
                 found = self._requests.ask(
                     what,
-                    lambda t: client.list_offsets({key: spec}, isolation_level=isolation, request_timeout=t)[
-                        key
-                    ],
+                    lambda t: client.list_offsets({key: spec}, isolation_level=isolation, request_timeout=t)[key],
                 )
                 return int(found.offset)
             except NoSuchTopic:

@@ -31,9 +31,7 @@ def check(records: Sequence[Append], topics: Topics) -> None:
         count = topics.partitions(record.topic)
         if not 0 <= record.partition < count:
             known = f"has {count} partitions" if count else "does not exist"
-            raise AppendRefused(
-                f"{record.topic}[{record.partition}]: the topic {known}; create it before appending"
-            )
+            raise AppendRefused(f"{record.topic}[{record.partition}]: the topic {known}; create it before appending")
 
 
 class Delivery:
@@ -51,9 +49,7 @@ class Delivery:
             options: dict[str, Any] = {"headers": list(headers)} if headers else {}
             while True:
                 try:
-                    producer.produce(
-                        topic, value, key, partition, self._delivered, timestamp=timestamp_ms, **options
-                    )
+                    producer.produce(topic, value, key, partition, self._delivered, timestamp=timestamp_ms, **options)
                     break
                 except BufferError:
                     producer.poll(0.05)  # the local queue is full: it empties as the broker answers

@@ -40,6 +40,7 @@ class Fetcher:
         # of a partition that is not here any more, and is dropped.
         self._next: dict[TopicPartition, int] = {}
         self._failed: tuple[KafkaError, TopicPartition] | None = None
+        self._closed = False
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Adds partitions at these offsets; one that is assigned already moves there."""
@@ -133,8 +134,10 @@ class Fetcher:
         )
 
     def close(self) -> None:
-        """Frees the consumer."""
-        self._consumer.close()
+        """Frees the consumer; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
 
 
 def _number(value: int | None) -> int:

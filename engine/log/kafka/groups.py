@@ -20,9 +20,7 @@ class Groups:
 
     def list(self, prefix: str) -> list[GroupState]:
         """Groups whose name begins with `prefix`, by name."""
-        listed = self._requests.ask(
-            "groups", lambda t: self._requests.client.list_consumer_groups(request_timeout=t)
-        )
+        listed = self._requests.ask("groups", lambda t: self._requests.client.list_consumer_groups(request_timeout=t))
         names = sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix))
         return [GroupState(name, self._members(name), self._offsets(name)) for name in names]
 
@@ -41,17 +39,11 @@ class Groups:
         try:
             found = self._requests.ask(
                 f"offsets of group {group}",
-                lambda t: self._requests.client.list_consumer_group_offsets(request, request_timeout=t)[
-                    group
-                ],
+                lambda t: self._requests.client.list_consumer_group_offsets(request, request_timeout=t)[group],
             )
         except GroupMissingError:
             return {}
-        return {
-            (each.topic, each.partition): each.offset
-            for each in found.topic_partitions or ()
-            if each.offset >= 0
-        }
+        return {(each.topic, each.partition): each.offset for each in found.topic_partitions or () if each.offset >= 0}
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Sets committed offsets of a group without members, making the group."""
@@ -60,17 +52,13 @@ class Groups:
         try:
             found = self._requests.ask(
                 f"setting offsets of group {group}",
-                lambda t: self._requests.client.alter_consumer_group_offsets(request, request_timeout=t)[
-                    group
-                ],
+                lambda t: self._requests.client.alter_consumer_group_offsets(request, request_timeout=t)[group],
             )
         except GroupBusyError:
             raise self._active(group) from None
         for each in found.topic_partitions or ():
             if each.error is not None and each.error.code() in TOPIC_MISSING_CODES:
-                raise NoSuchTopic(
-                    f"{each.topic}[{each.partition}]: no such topic to set offsets of {group} for"
-                )
+                raise NoSuchTopic(f"{each.topic}[{each.partition}]: no such topic to set offsets of {group} for")
             if each.error is not None:
                 raise self._active(group)
 

@@ -10,6 +10,7 @@ from rewindq.engine.ports.log import GroupState, Ownership, TopicPartition, Topi
 from .bounds import Bounds
 from .fetch import Fetcher
 from .groups import Groups
+from .handles import Handles
 from .member import KafkaMember
 from .producer import KafkaProducer
 from .reader import KafkaReader
@@ -35,6 +36,7 @@ class KafkaLog:
         self._topics = Topics(requests)
         self._bounds = Bounds(requests, self._topics)
         self._groups = Groups(requests)
+        self._handles = Handles()
 
     def identity(self) -> str:
         """The cluster id."""
@@ -66,7 +68,7 @@ class KafkaLog:
             self._topics.require(topic, partition)
         fetcher = Fetcher(reader_config(self._settings, f"rewindq-reader-{_short_id()}"), self._bounds)
         fetcher.assign(positions)
-        return KafkaReader(fetcher)
+        return KafkaReader(fetcher, self._handles)
 
     def producer(self) -> KafkaProducer:
         """A producer of this process."""
@@ -77,7 +79,7 @@ class KafkaLog:
         """Joins a consumer group. Raises NoSuchTopic."""
         for topic in inputs:
             self._topics.require(topic, 0)
-        return KafkaMember(self._settings, self._topics, self._bounds, group, inputs, ownership, name)
+        return KafkaMember(self._settings, self._topics, self._bounds, self._handles, group, inputs, ownership, name)
 
     def groups(self, prefix: str = "") -> list[GroupState]:
         """Groups whose name begins with `prefix`."""
@@ -92,7 +94,8 @@ class KafkaLog:
         self._groups.delete(group)
 
     def close(self) -> None:
-        """Connections end with their readers, producers and members; the log itself holds none open."""
+        """Closes the readers and members that are still open."""
+        self._handles.close()
 
 
 def _short_id() -> str:

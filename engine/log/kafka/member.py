@@ -33,6 +33,7 @@ from .bounds import Bounds
 from .delivery import check
 from .errors import error_of, text, tp
 from .fetch import Fetcher
+from .handles import Handles
 from .ownership import GroupMetadata, read_metadata
 from .settings import KafkaSettings, group_config, reader_config, transaction_config
 from .topics import Topics
@@ -55,6 +56,7 @@ class KafkaMember:
         settings: KafkaSettings,
         topics: Topics,
         bounds: Bounds,
+        handles: Handles,
         group: str,
         inputs: Sequence[str],
         ownership: Ownership,
@@ -65,6 +67,7 @@ class KafkaMember:
         self._settings = settings
         self._topics = topics
         self._bounds = bounds
+        self._handles = handles
         self._group = group
         self._inputs = tuple(inputs)
         self._ownership = ownership
@@ -75,9 +78,7 @@ class KafkaMember:
             transaction_config(settings, self.member_id, transactional_id), settings.transaction_timeout
         )
         self._commit_lock = threading.Lock()  # one transaction at a time; handing over waits for it
-        self._group_lock = (
-            threading.RLock()
-        )  # asking the consumer for its metadata while it polls blocks both
+        self._group_lock = threading.RLock()  # asking the consumer for its metadata while it polls blocks both
         self._owned: set[int] = set()
         self._unstable: set[int] = set()  # assigned, but an earlier owner's transaction is not decided yet
         self._committed: dict[int, int] = {}  # of inputs[0]: what a turn without offsets of its own sends
@@ -90,6 +91,7 @@ class KafkaMember:
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
         )
+        handles.keep(self)
 
     # Records
 
@@ -149,9 +151,7 @@ class KafkaMember:
             key = (self._inputs[0], partition)
             if key not in offsets:
                 offsets[key] = self._last_committed(partition)
-        result = self._transactions.run(
-            appends, [tp(*key, offset) for key, offset in offsets.items()], used.raw
-        )
+        result = self._transactions.run(appends, [tp(*key, offset) for key, offset in offsets.items()], used.raw)
         for (topic, partition), offset in offsets.items():
             if topic == self._inputs[0]:
                 self._committed[partition] = offset
@@ -294,6 +294,7 @@ class KafkaMember:
         with self._group_lock:
             self._consumer.close()
         self._fetcher.close()
+        self._handles.release(self)
 
 
 def _raw_metadata(consumer: Consumer) -> bytes:

@@ -42,9 +42,7 @@ class KafkaProducer:
             self._give_up(producer)
             error = error_of(exception)
             if delivery.pending == len(records) == 1 and error.code() in REFUSED_CODES:
-                raise AppendRefused(
-                    f"{records[0].topic}[{records[0].partition}]: {text(error)}"
-                ) from exception
+                raise AppendRefused(f"{records[0].topic}[{records[0].partition}]: {text(error)}") from exception
             raise self._unknown(records, text(error)) from exception
         if delivery.wait(producer, self._timeout + _ANSWER_GRACE) and not delivery.errors:
             return delivery.offsets()

@@ -66,22 +66,16 @@ def parse(url: str) -> KafkaSettings:
     parts = urlsplit(url)
     hosts = parts.netloc.split(",")
     if parts.scheme != "kafka" or not all(_is_address(host) for host in hosts) or parts.path not in ("", "/"):
-        raise LogUnavailable(
-            f"{url!r} is no Kafka address: expected kafka://host:port[,host:port][?option=value]"
-        )
+        raise LogUnavailable(f"{url!r} is no Kafka address: expected kafka://host:port[,host:port][?option=value]")
     given: dict[str, str] = {}
     properties: dict[str, str] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in _OPTIONS:
             given[name] = value
         elif "." not in name:
-            raise LogUnavailable(
-                f"unknown option {name!r} in a Kafka address: known are {', '.join(_OPTIONS)}"
-            )
+            raise LogUnavailable(f"unknown option {name!r} in a Kafka address: known are {', '.join(_OPTIONS)}")
         elif any(word in name for word in _SECRET_WORDS):
-            raise LogUnavailable(
-                f"{name} is a secret and a URL is printed: put it into a file named by config="
-            )
+            raise LogUnavailable(f"{name} is a secret and a URL is printed: put it into a file named by config=")
         else:
             properties[name] = value
     if "config" in given:
@@ -97,9 +91,7 @@ def _is_address(host: str) -> bool:
 
 def _milliseconds(name: str, value: str) -> int:
     if not value.isdigit() or int(value) == 0:
-        raise LogUnavailable(
-            f"{name}={value!r} in a Kafka address: expected a whole number of milliseconds above 0"
-        )
+        raise LogUnavailable(f"{name}={value!r} in a Kafka address: expected a whole number of milliseconds above 0")
     return int(value)
 
 
@@ -107,9 +99,7 @@ def _read_properties(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
-        raise LogUnavailable(
-            f"config={path}: cannot be read ({error.strerror}); name a readable file"
-        ) from error
+        raise LogUnavailable(f"config={path}: cannot be read ({error.strerror}); name a readable file") from error
     properties = {}
     for number, line in enumerate(lines, 1):
         name, equals, value = line.strip().partition("=")

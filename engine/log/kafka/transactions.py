@@ -26,9 +26,7 @@ class Transactions:
         self._timeout = timeout
         self._producer: Producer | None = None
 
-    def run(
-        self, records: Sequence[Append], offsets: list[TopicPartition], group_metadata: bytes
-    ) -> list[int]:
+    def run(self, records: Sequence[Append], offsets: list[TopicPartition], group_metadata: bytes) -> list[int]:
         """Appends and commits; returns the records' offsets.
 
         Raises Fenced, StaleGenerationError or AppendRefused (surely nothing was done), or OutcomeUnknown.

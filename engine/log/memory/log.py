@@ -79,9 +79,7 @@ class MemoryLog:
         """The offset of the first record with this timestamp or a later one; `end` when there is none."""
         with self.state.changed:
             one = self.state.partition(topic, partition)
-            return next(
-                (record.offset for record in one.records if record.timestamp_ms >= timestamp_ms), one.end
-            )
+            return next((record.offset for record in one.records if record.timestamp_ms >= timestamp_ms), one.end)
 
     def reader(self, positions: Mapping[TopicPartition, int]) -> PartitionReader:
         """A reader that starts at these offsets. Raises NoSuchTopic; its `poll` raises OffsetOutOfRange."""
@@ -96,7 +94,7 @@ class MemoryLog:
         partitions = refusals.input_partitions(self.topics(), inputs)
         seat = MemorySeat(self.state, group, name, partitions)
         member = GroupMember(seat, self._source, group, inputs, ownership)
-        self._members.append(member)
+        self._members = [one for one in self._members if not one.closed] + [member]
         return member
 
     def groups(self, prefix: str = "") -> list[GroupState]:

@@ -54,9 +54,7 @@ class Partition:
         """Returns the record's offset."""
         offset = self.end
         self.records.append(
-            Record(
-                self.topic, self.number, offset, record.timestamp_ms, record.key, record.value, record.headers
-            )
+            Record(self.topic, self.number, offset, record.timestamp_ms, record.key, record.value, record.headers)
         )
         self.offsets.append(offset)
         self.end += 1
@@ -64,9 +62,7 @@ class Partition:
 
     def trim(self, oldest_ms: int) -> None:
         """Removes records up to the first one that is not older."""
-        keep = next(
-            (i for i, one in enumerate(self.records) if one.timestamp_ms >= oldest_ms), len(self.records)
-        )
+        keep = next((i for i, one in enumerate(self.records) if one.timestamp_ms >= oldest_ms), len(self.records))
         if keep:
             self.low = self.offsets[keep] if keep < len(self.offsets) else self.end
             del self.records[:keep], self.offsets[:keep]

@@ -43,9 +43,7 @@ def write(connection: sqlite3.Connection, topics: Topics, prepared: Prepared) ->
     return offsets
 
 
-def _append(
-    connection: sqlite3.Connection, topics: Topics, key: TopicPartition, batches: Sequence[batch.Batch]
-) -> int:
+def _append(connection: sqlite3.Connection, topics: Topics, key: TopicPartition, batches: Sequence[batch.Batch]) -> int:
     tp, base, chain, top_ts = _head(connection, topics, key)
     end = base
     rows = []
@@ -64,9 +62,7 @@ def _append(
     return base
 
 
-def _head(
-    connection: sqlite3.Connection, topics: Topics, key: TopicPartition
-) -> tuple[int, int, bytes, int | None]:
+def _head(connection: sqlite3.Connection, topics: Topics, key: TopicPartition) -> tuple[int, int, bytes, int | None]:
     """The partition's number, end, chain value and newest time. The topic may be a new one: look twice."""
     for _ in range(2):
         try:

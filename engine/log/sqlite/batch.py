@@ -109,9 +109,7 @@ def _unpack_headers(packed: bytes) -> tuple[tuple[str, bytes], ...]:
     return tuple(headers)
 
 
-def decode(
-    topic: str, partition: int, base: int, count: int, min_ts: int, codec: int, data: bytes
-) -> list[Record]:
+def decode(topic: str, partition: int, base: int, count: int, min_ts: int, codec: int, data: bytes) -> list[Record]:
     """The records of a batch whose chain was verified."""
     body = zlib.decompress(data) if codec == ZLIB else data
     flags, at = body[0], 1
@@ -134,9 +132,7 @@ def decode(
             at += length
     headers = [()] * count if not header_lengths else list(_cut_headers(body, at, header_lengths))
     return [
-        Record(
-            topic, partition, base + index, stamps[index], blobs[index], blobs[count + index], headers[index]
-        )
+        Record(topic, partition, base + index, stamps[index], blobs[index], blobs[count + index], headers[index])
         for index in range(count)
     ]
 
@@ -152,9 +148,7 @@ def digest_of(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def chain(
-    previous: bytes, base: int, count: int, min_ts: int, top_ts: int, codec: int, digest: bytes
-) -> bytes:
+def chain(previous: bytes, base: int, count: int, min_ts: int, top_ts: int, codec: int, digest: bytes) -> bytes:
     """The chain value of a batch: it covers all of the partition up to and including this batch."""
     fields = _CHAINED.pack(base, count, min_ts, top_ts, codec)
     return blake2b(previous + fields + digest, digest_size=16).digest()

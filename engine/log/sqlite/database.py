@@ -28,9 +28,7 @@ _PRAGMAS = (
 # turns.
 _RETRY_S = (0.0002, 0.003)
 
-_opened: dict[
-    tuple[int, int], tuple[Bell, int]
-] = {}  # inode -> its bell and how often this process has it open
+_opened: dict[tuple[int, int], tuple[Bell, int]] = {}  # inode -> its bell and how often this process has it open
 _opening = threading.Lock()
 
 
@@ -56,9 +54,7 @@ class Database:
                 self._writer = self._connect()
                 self._reader = self._connect()
                 self._reader.execute("PRAGMA query_only=ON")
-                self._reader.execute(
-                    "SELECT 1 FROM meta"
-                ).fetchone()  # makes the -wal file, if there was none
+                self._reader.execute("SELECT 1 FROM meta").fetchone()  # makes the -wal file, if there was none
             except FAILURES as error:
                 raise translate(error, path, appending=False) from error
             _opened[self._inode] = (self.bell, count + 1)
@@ -86,9 +82,7 @@ class Database:
                 self._writer.execute("COMMIT")
             except FAILURES as error:
                 rolled_back = self._roll_back()
-                raise translate_commit(
-                    error, self.path, rolled_back=rolled_back, appending=appending
-                ) from error
+                raise translate_commit(error, self.path, rolled_back=rolled_back, appending=appending) from error
         self.bell.ring()
 
     @contextmanager

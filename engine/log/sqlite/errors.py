@@ -54,9 +54,7 @@ def translate(error: Exception, path: Path, *, appending: bool) -> LogError:
         return damaged(path, str(error))
     kind = AppendRefused if appending else LogUnavailable
     if code in _CONTENTION:
-        return kind(
-            f"log {path} stayed locked by another process: nothing was done; find it with `fuser {path}`"
-        )
+        return kind(f"log {path} stayed locked by another process: nothing was done; find it with `fuser {path}`")
     advice = _ADVICE.get(code, "see the disk's health and the system's log")
     return kind(f"log {path}: {error}: nothing was done; {advice}")
 

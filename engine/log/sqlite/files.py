@@ -32,9 +32,7 @@ def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
     best, found = -1, ""
     for line in table.splitlines():
         _, point, kind, *_ = line.split(" ")
-        point = re.sub(
-            r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point
-        )  # blanks are written in octal
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)  # blanks are written in octal
         if real.is_relative_to(point) and len(point) >= best:
             best, found = len(point), kind
     return found
@@ -78,9 +76,7 @@ def _create(path: Path) -> None:
     except FAILURES as error:
         raise translate(error, path, appending=False) from error
     except OSError as error:
-        raise LogUnavailable(
-            f"log {path} cannot be created: {error}: check the folder and its permissions"
-        ) from error
+        raise LogUnavailable(f"log {path} cannot be created: {error}: check the folder and its permissions") from error
     finally:
         draft.unlink(missing_ok=True)
 

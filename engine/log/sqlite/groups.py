@@ -27,9 +27,7 @@ class Peer(NamedTuple):
 
 def peers(connection: sqlite3.Connection, grp: int) -> list[Peer]:
     """The members of a group in join order, dead ones included."""
-    query = (
-        "SELECT member_id, pid, started, boot, namespace, deadline FROM members WHERE grp = ? ORDER BY seq"
-    )
+    query = "SELECT member_id, pid, started, boot, namespace, deadline FROM members WHERE grp = ? ORDER BY seq"
     return [Peer(row[0], ProcessId(*row[1:5]), row[5]) for row in connection.execute(query, (grp,))]
 
 
@@ -59,8 +57,7 @@ def set_offsets(
     """Writes committed offsets. Raises NoSuchTopic."""
     rows = [(grp, topics.find(connection, *key), offset) for key, offset in offsets.items()]
     connection.executemany(
-        "INSERT INTO group_offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next_offset = "
-        "excluded.next_offset",
+        "INSERT INTO group_offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset",
         rows,
     )
 

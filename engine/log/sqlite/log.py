@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
@@ -81,7 +80,7 @@ class SqliteLog:
         self._topics = Topics(self._database, self._identity)
         self._source = SqliteSource(self._database, self._topics)
         self._groups = Groups(self._database, self._topics)
-        self._members: weakref.WeakSet[GroupMember] = weakref.WeakSet()
+        self._members: list[GroupMember] = []  # kept: a member nobody refers to would be renewed for ever
         self._members_lock = threading.Lock()
 
     def identity(self) -> str:
@@ -134,7 +133,7 @@ class SqliteLog:
         seat = SqliteSeat(self._database, self._topics, group, name, partitions, self._lease_ttl)
         member = GroupMember(seat, self._source, group, inputs, ownership)
         with self._members_lock:
-            self._members.add(member)
+            self._members = [one for one in self._members if not one.closed] + [member]
         return member
 
     def groups(self, prefix: str = "") -> list[GroupState]:
@@ -156,7 +155,7 @@ class SqliteLog:
     def close(self) -> None:
         """Members leave their groups, then connections are closed; a second call does nothing."""
         with self._members_lock:
-            members = list(self._members)
+            members, self._members = self._members, []
         try:
             for member in members:
                 member.close()
@@ -190,21 +189,22 @@ class SqliteLog:
     def _check_heads(self) -> None:
         """Refuses a log whose partitions do not end where the last append left them."""
         heads = (
-            "SELECT tp, name, partition, low, low_chain, end_offset, head_chain FROM partitions JOIN "
-            "topics ON topic = id"
+            "SELECT tp, name, partition, low, low_chain, end_offset, head_chain "
+            "FROM partitions JOIN topics ON topic = id"
         )
         last = "SELECT id, count, chain FROM batches WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1"
         with self._database.read() as connection:
-            for tp, topic, partition, end, chain, end_offset, head_chain in connection.execute(
-                heads
-            ).fetchall():
-                ids = schema.batch_id(tp, 0), schema.batch_id(tp + 1, 0)
-                row = connection.execute(last, ids).fetchone()
-                if row is not None:
-                    end, chain = schema.base_offset(row[0]) + row[1], row[2]
-                if (end, chain) != (end_offset, head_chain):
-                    what = f"the partition should end at {end_offset}, and does not as it was left"
-                    raise damage_at(self._database, topic, partition, min(end, end_offset), what)
+            for tp, topic, partition, low, low_chain, end, head_chain in connection.execute(heads).fetchall():
+                try:
+                    ids = schema.batch_id(tp, 0), schema.batch_id(tp + 1, 0)
+                    row = connection.execute(last, ids).fetchone()
+                    found = (schema.base_offset(row[0]) + row[1], row[2]) if row else (low, low_chain)
+                    place = min(found[0], end)
+                except TypeError as error:  # a column that is of another type now
+                    raise damaged(self.path, f"a row of {topic}/{partition} cannot be understood") from error
+                if found != (end, head_chain):
+                    what = f"the partition should end at {end}, and not as it was found"
+                    raise damage_at(self._database, topic, partition, place, what)
 
 
 def open_sqlite(url: str) -> SqliteLog:
@@ -218,13 +218,9 @@ def open_sqlite(url: str) -> SqliteLog:
     options = {"lease_ttl": LEASE_TTL_S, "busy_timeout": BUSY_TIMEOUT_S}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in options:
-            raise LogUnavailable(
-                f"log address {url!r} has the unknown option {key!r}: known are {sorted(options)}"
-            )
+            raise LogUnavailable(f"log address {url!r} has the unknown option {key!r}: known are {sorted(options)}")
         options[key] = _seconds(url, key, value)
-    return SqliteLog(
-        unquote(location), url=url, lease_ttl=options["lease_ttl"], busy_timeout=options["busy_timeout"]
-    )
+    return SqliteLog(unquote(location), url=url, lease_ttl=options["lease_ttl"], busy_timeout=options["busy_timeout"])
 
 
 def _seconds(url: str, key: str, value: str) -> float:

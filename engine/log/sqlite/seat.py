@@ -122,10 +122,7 @@ class SqliteSeat:
     def _take(self, connection: sqlite3.Connection, wanted: list[int]) -> dict[int, int]:
         if not wanted:
             return {}
-        query = (
-            "UPDATE groups SET generation = generation + 1, version = version + 1 WHERE id = ? RETURNING "
-            "generation"
-        )
+        query = "UPDATE groups SET generation = generation + 1, version = version + 1 WHERE id = ? RETURNING generation"
         generation = connection.execute(query, (self._grp,)).fetchone()[0]
         connection.executemany(
             "INSERT INTO leases VALUES (?, ?, ?, ?)",

@@ -53,10 +53,7 @@ class Topics:
         """
         number = self._numbers.get((topic, partition))
         if number is None:
-            query = (
-                "SELECT tp FROM partitions WHERE partition = ? AND topic = (SELECT id FROM topics WHERE "
-                "name = ?)"
-            )
+            query = "SELECT tp FROM partitions WHERE partition = ? AND topic = (SELECT id FROM topics WHERE name = ?)"
             row = connection.execute(query, (partition, topic)).fetchone()
             if row is None:
                 raise refusals.no_such(topic, partition)
@@ -69,9 +66,7 @@ class Topics:
 
     def trim(self, now_ms: int) -> None:
         """Removes whole batches whose newest record is older than their topic's retention; `low` moves up."""
-        query = (
-            "SELECT tp, retention_ms FROM partitions JOIN topics ON topic = id WHERE retention_ms IS NOT NULL"
-        )
+        query = "SELECT tp, retention_ms FROM partitions JOIN topics ON topic = id WHERE retention_ms IS NOT NULL"
         with self._database.read() as connection:
             due = connection.execute(query).fetchall()
         for tp, retention_ms in due:
@@ -81,9 +76,7 @@ class Topics:
 
     def _insert(self, connection: sqlite3.Connection, spec: TopicSpec) -> None:
         if not spec.name or spec.partitions < 1:
-            raise ValueError(
-                f"topic {spec.name!r} needs a name and at least one partition, not {spec.partitions}"
-            )
+            raise ValueError(f"topic {spec.name!r} needs a name and at least one partition, not {spec.partitions}")
         topic = connection.execute(
             "INSERT INTO topics(name, partitions, retention_ms, compact) VALUES (?, ?, ?, ?)",
             (spec.name, spec.partitions, spec.retention_ms, spec.compact),
@@ -97,8 +90,7 @@ class Topics:
             ).lastrowid
             if (number or 0) > schema.TP_MAX:
                 raise LogUnavailable(
-                    f"log {self._database.path} has used up its {schema.TP_MAX} partition numbers: begin "
-                    "a new log"
+                    f"log {self._database.path} has used up its {schema.TP_MAX} partition numbers: begin a new log"
                 )
 
     @staticmethod
@@ -121,8 +113,7 @@ class Topics:
                 return
             with self._database.write() as connection:
                 gone = connection.execute(
-                    "DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE id >= ? AND id < ? "
-                    "LIMIT ?)",
+                    "DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE id >= ? AND id < ? LIMIT ?)",
                     (schema.batch_id(row[0], 0), schema.batch_id(row[0] + 1, 0), _DELETE_ROWS),
                 ).rowcount
                 if gone < _DELETE_ROWS:

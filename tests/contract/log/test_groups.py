@@ -82,9 +82,7 @@ def test_a_turn_appends_and_commits_offsets_together(kit: LogKit, log: Log) -> N
     worker = join(log, group, [jobs], start=True)
     settle([worker], lambda: worker.owner.owned == {0, 1} and len(worker.records) == 1)
     offsets = worker.member.commit(
-        turn(
-            [record(events, 0, b"x"), record(events, 1, b"y"), record(events, 0, b"z")], {(jobs, 0): 1}, 0, 1
-        )
+        turn([record(events, 0, b"x"), record(events, 1, b"y"), record(events, 0, b"z")], {(jobs, 0): 1}, 0, 1)
     )
     assert _offsets(kit.log(), group) == {(jobs, 0): 1}
     first, second = read_all(log, events, 0), read_all(log, events, 1)
@@ -151,9 +149,7 @@ def test_a_partition_is_revoked_before_another_member_gets_it(kit: LogKit, log: 
         return _balanced([one, two], 4)
 
     settle([one, two], apart)
-    revoked = {
-        partition for what, partitions in one.owner.told if what == "revoked" for partition in partitions
-    }
+    revoked = {partition for what, partitions in one.owner.told if what == "revoked" for partition in partitions}
     assert two.owner.owned <= revoked
     assert not [told for owner in owners for told in owner.told if told[0] == "lost"]
 

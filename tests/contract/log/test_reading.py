@@ -32,9 +32,7 @@ def test_everything_of_a_record_comes_back(kit: LogKit, log: Log) -> None:
         Append(name, 0, b"k", b"v", 3, (("h", b"1"), ("h", b""), ("größe", b"\0"))),
     ]
     log.producer().append(appends)
-    back = [
-        Append(r.topic, r.partition, r.key, r.value, r.timestamp_ms, r.headers) for r in read_all(log, name)
-    ]
+    back = [Append(r.topic, r.partition, r.key, r.value, r.timestamp_ms, r.headers) for r in read_all(log, name)]
     assert back == appends
 
 
@@ -107,9 +105,7 @@ def test_offset_at_a_time(kit: LogKit, log: Log) -> None:
 def test_offset_at_within_one_append(kit: LogKit, log: Log) -> None:
     name = kit.topic("orders")
     offsets = log.producer().append([record(name, at=10 * i) for i in range(700)])
-    assert [log.offset_at(name, 0, 10 * i - 5) for i in (1, 256, 300, 699)] == [
-        offsets[i] for i in (1, 256, 300, 699)
-    ]
+    assert [log.offset_at(name, 0, 10 * i - 5) for i in (1, 256, 300, 699)] == [offsets[i] for i in (1, 256, 300, 699)]
 
 
 def test_a_waiting_reader_is_woken_by_an_append(kit: LogKit, log: Log) -> None:
@@ -132,9 +128,7 @@ def test_many_threads_append_without_loss_or_disorder(kit: LogKit, log: Log) -> 
 
     def append(number: int) -> None:
         producer = shared if number % 2 else log.producer()
-        offsets[number] = [
-            producer.append([record(name, number % 2, b"%d %d" % (number, i))])[0] for i in range(20)
-        ]
+        offsets[number] = [producer.append([record(name, number % 2, b"%d %d" % (number, i))])[0] for i in range(20)]
 
     threads = [threading.Thread(target=append, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -145,9 +139,7 @@ def test_many_threads_append_without_loss_or_disorder(kit: LogKit, log: Log) -> 
         places = {one.offset: one.value for one in read_all(log, name, partition)}
         assert len(places) == 80
         for number in range(partition, 8, 2):
-            assert [places[offset] for offset in offsets[number]] == [
-                b"%d %d" % (number, i) for i in range(20)
-            ]
+            assert [places[offset] for offset in offsets[number]] == [b"%d %d" % (number, i) for i in range(20)]
             assert offsets[number] == sorted(offsets[number])
 
 

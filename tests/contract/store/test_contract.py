@@ -24,7 +24,9 @@ def test_a_new_store_is_empty(store: Store) -> None:
 
 def test_plain_keys_hold_one_value(store: Store) -> None:
     for family in (META, READY, Family.PAYLOADS, Family.TRACES):
-        store.write([Put(family, b"k", b"1"), Put(family, b"k", b"2"), Put(family, b"gone", b"1"), Delete(family, b"gone")])
+        store.write(
+            [Put(family, b"k", b"1"), Put(family, b"k", b"2"), Put(family, b"gone", b"1"), Delete(family, b"gone")]
+        )
         assert store.get(family, b"k") == b"2"
         assert store.get(family, b"gone") is None
         store.write([Delete(family, b"k"), Delete(family, b"never")])
@@ -110,7 +112,9 @@ def test_long_scans_cross_chunks(store: Store) -> None:
 
 def test_a_scan_follows_prefix_start_and_limit(store: Store) -> None:
     for family in (READY, Family.PAYLOADS):
-        store.write([Put(family, key, b"v") for key in (b"a", b"b", b"b\x00", b"b\xff", b"b\xff\xff", b"c", b"\xff\xff")])
+        store.write(
+            [Put(family, key, b"v") for key in (b"a", b"b", b"b\x00", b"b\xff", b"b\xff\xff", b"c", b"\xff\xff")]
+        )
 
         def keys(prefix: bytes = b"", **rest: object) -> list[bytes]:
             return [key for key, _ in store.scan(family, prefix, **rest)]  # type: ignore[arg-type]  # noqa: B023
@@ -127,7 +131,9 @@ def test_a_scan_follows_prefix_start_and_limit(store: Store) -> None:
 
 def test_keys_that_contain_each_other_do_not_mix(store: Store) -> None:
     family = Family.AGGREGATES
-    names = sorted([b"a", b"a\x00", b"a\x00\x01", b"a\x00\xff", b"a\x01", b"ab", b"\x00", b"\x00\x00", b"", b"a" + b"\xff" * 9])
+    names = sorted(
+        [b"a", b"a\x00", b"a\x00\x01", b"a\x00\xff", b"a\x01", b"ab", b"\x00", b"\x00\x00", b"", b"a" + b"\xff" * 9]
+    )
     store.write([put(name, seq, b"%d" % at, family) for at, name in enumerate(names) for seq in (5, 2**63)])
     assert list(store.keys(family)) == names
     assert list(store.keys(family, b"a\x00")) == [name for name in names if name.startswith(b"a\x00")]

@@ -121,9 +121,7 @@ def test_order_of_durability(blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_failed_write_leaves_nothing(
-    blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_a_failed_write_leaves_nothing(blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     blobs.put(b"other")
     before = sorted(blobs.folder.rglob("*"))
 

@@ -99,7 +99,7 @@ def test_illegal_branches_are_refused_with_the_rule(name: str) -> None:
         ("x" * 201, False),
         ("a\x00b", False),
         ("a\nb", False),
-        ("�", False),
+        ("\ud800", False),
         ("a\u200fb", False),
     ],
 )

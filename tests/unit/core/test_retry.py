@@ -85,6 +85,7 @@ def test_delays_in_milliseconds() -> None:
     policy = Retry(max_attempts=8, base=0.29, factor=2, cap=5, jitter=0.5)
     assert delays(policy, FailureClass.TRANSIENT) == [290, 580, 1160, 2320, 4640, 5000, 5000]
     assert delays(policy, FailureClass.TRANSIENT, draw=0.5)[:2] == [362, 725]
+    assert delays(Retry(max_attempts=2, base=1.001, jitter=0), FailureClass.TRANSIENT) == [1001]
 
 
 @pytest.mark.parametrize("failure_class", FailureClass)

@@ -37,9 +37,7 @@ def test_defaults() -> None:
 
 def test_precedence(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given, then environment, then file, then default; each place alone decides each setting."""
-    (clean / "rewindq.toml").write_text(
-        'namespace = "file"\napp = "file:app"\npartitions = 3\nblobs = "file"\n'
-    )
+    (clean / "rewindq.toml").write_text('namespace = "file"\napp = "file:app"\npartitions = 3\nblobs = "file"\n')
     monkeypatch.setenv("REWINDQ_NAMESPACE", "variable")
     monkeypatch.setenv("REWINDQ_PARTITIONS", "4")
     monkeypatch.setenv("REWINDQ_APP", "")
@@ -64,6 +62,12 @@ def test_variables_of_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in given.items():
         monkeypatch.setenv(f"REWINDQ_{name.upper()}", str(value))
     assert load_settings().model_dump() == given
+
+
+def test_empty_variables_count_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWINDQ_PARTITIONS", "")
+    monkeypatch.setenv("REWINDQ_BLOBS", "")
+    assert (load_settings().partitions, load_settings().blobs) == (8, None)
 
 
 def test_only_the_current_folder_is_searched(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
