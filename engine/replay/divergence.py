@@ -69,8 +69,7 @@ class Matcher:
         """Lists a divergence."""
         base, occurrence = split_step(name or "")
         if index is None:
-            step = self._by_name.get(name or "")
-            index = step.index if step is not None else self._place()
+            index = self._place(name)
         divergence = Divergence(kind, base or None, occurrence, expected, got, index)
         self.divergences.append(divergence)
         if self._tell is not None:
@@ -81,8 +80,11 @@ class Matcher:
         expected = self.next
         self.found("unrecorded_step", name, None if expected is None else expected.describe(), got)
 
-    def _place(self) -> int:
-        return len(self._steps) if self.next is None else self.next.index
+    def _place(self, name: str | None) -> int:
+        """The recorded step itself, else the one that is next; the handler's end stands behind all."""
+        if name is not None and name in self._by_name:
+            return self._by_name[name].index
+        return len(self._steps) if name is None or self.next is None else self.next.index
 
     def finish(self) -> None:
         """Lists recorded steps that were never asked for, and those that were asked for in another order."""

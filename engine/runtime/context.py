@@ -288,8 +288,8 @@ class Context:
 def encode_payload(payload: BaseModel | Mapping[str, Any]) -> bytes:
     """A payload in canonical form: plain JSON that the job type's model reads back. Raises values.ValueRefused."""
     if isinstance(payload, BaseModel):
-        return values.encode(values.plain(reveal(payload)))
-    return values.encode(values.plain(dict(payload)))
+        return values.encode_plain(reveal(payload))
+    return values.encode_plain(dict(payload))
 
 
 def reveal(model: BaseModel) -> Any:

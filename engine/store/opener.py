@@ -14,7 +14,7 @@ from . import identity, options
 from .errors import damaged, is_locked, translate
 from .identity import Identity
 from .overlay import Overlay
-from .reader import Opened, OverlayReader, ReadStore, RocksReader
+from .reader import Opened, OverlayReader, ReadStore, RocksReader, catch_up
 from .rocks import Column, RocksStore
 
 #: How often a reader is opened anew when the owner removes files that it was about to read.
@@ -151,6 +151,8 @@ def _open_beside(folder: Path, scratch: Path) -> Opened:
     else:
         settings, families, columns = options.overlay(), None, _prefixed_columns
     database = _open(folder, options.reading(settings, str(scratch)), families, access)
+    if follows:
+        catch_up(database, folder)
     return Opened(database, columns(database), scratch, found.uuid, follows)
 
 

@@ -13,11 +13,15 @@ from typing import NamedTuple, Protocol
 
 from rocksdict import Rdict
 
-from ..ports.store import Family, Store, View
+from ..ports.store import Family, Store, StoreDamaged, StoreError, View
 from .content import AsOf, Entry, digest_of
 from .errors import translate
 from .overlay import NewLayer, Overlay, OverlayView, own_entries
 from .rocks import Column, RocksReads
+
+
+#: How often a flush by the owner may come in between.
+_CATCH_UPS = 100
 
 
 class ReadStore(View, Protocol):
@@ -55,6 +59,31 @@ class Opened(NamedTuple):
     follows: bool
 
 
+def catch_up(database: Rdict, folder: Path) -> None:
+    """Brings a secondary instance up to its owner's state. Raises StoreDamaged when files are missing.
+
+    What the owner flushes between the reading of its manifest and that of its write-ahead log is in neither: the
+    instance would show newer positions with older content. The manifest then has grown, and it has to be read again.
+    """
+    for _ in range(_CATCH_UPS):
+        before = _manifest(folder)
+        try:
+            database.try_catch_up_with_primary()
+        except Exception as error:
+            raise translate(str(folder), error) from error
+        if _manifest(folder) == before:
+            return
+    raise StoreError(f"store {folder} is rewritten faster than it can be read: try again when its owner has less to do")
+
+
+def _manifest(folder: Path) -> tuple[str, int]:
+    try:
+        name = (folder / "CURRENT").read_text().strip()
+        return name, (folder / name).stat().st_size
+    except OSError:
+        return "", 0  # being replaced: differs from the state before or after
+
+
 class RocksReader(RocksReads):
     """A `ReadStore`. `current_uuid` tells which store the folder holds now: an owner may have rebuilt it."""
 
@@ -74,11 +103,9 @@ class RocksReader(RocksReads):
 
     def _caught_up(self) -> bool:
         try:
-            self._database.try_catch_up_with_primary()
-        except Exception as error:
-            if "No such file" in str(error):  # the owner removed what was about to be read
-                return False
-            raise translate(self.path, error) from error
+            catch_up(self._database, Path(self.path))
+        except StoreDamaged:  # the owner removed what was about to be read; a new opening tells this from damage
+            return False
         return True
 
     def _reopen(self) -> None:

@@ -10,22 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 from msgspec.structs import replace
-from pydantic import BaseModel
 
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.retry import FailureClass
-from rewindq.engine.core.secrets import scrub_text, secret_texts
+from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
-from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.context import BlockingContext, Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
-from rewindq.engine.runtime.failures import classify
+from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
-from .intake import Intake, describe, read_payload
+from .intake import Intake, read_payload
 from .leases import Leases
 from .owner import About, Owner
 from .queue import Ready, ReadyQueue, ready
@@ -139,20 +137,7 @@ class Attempts:
         self._end(run, (e.Event(e.JobSucceeded(inline, ref, run.duration)),), s.SUCCEEDED)
 
     def _fail(self, run: Run, error: BaseException) -> None:
-        terminal = isinstance(error, StepError) and error.terminal
-        kind = classify(self.app, error)
-        if isinstance(error, BlobMissing | ResultRefused):
-            terminal, kind = True, FailureClass.VALIDATION
-        text = describe(error) if isinstance(error, Exception) else str(error)
-        failure = d.AttemptFailure(
-            kind,
-            scrub_text(text or type(error).__qualname__, run.secrets),
-            getattr(error, "step", None),
-            _exception_name(error),
-            run.duration,
-            getattr(error, "retry_after", None),
-            terminal,
-        )
+        failure = failure_of(self.app, error, run.secrets, run.duration)
         run.flush()
         self._failed(run, failure, self._doubts(run, "the attempt ended before the call's outcome was recorded"))
 
@@ -277,25 +262,7 @@ class Attempts:
         self._effects.shutdown(wait=False, cancel_futures=True)
 
 
-class ResultRefused(Exception):
-    """What a handler returned cannot be kept; its effects stand."""
-
-
 class StepLost(StepError):
     """The handler's attempt was ended from inside, or a lease it relied on was lost."""
 
     failure_class = FailureClass.CONCURRENCY
-
-
-def encode_result(result: object) -> bytes | None:
-    """A handler's result in canonical form. Raises values.ValueRefused."""
-    if result is None:
-        return None
-    if isinstance(result, BaseModel):
-        return values.encode(result.model_dump(mode="json"))
-    return values.encode(result)
-
-
-def _exception_name(error: BaseException) -> str:
-    cause = error.__cause__ if isinstance(error, StepError) and error.__cause__ is not None else error
-    return f"{type(cause).__module__}.{type(cause).__qualname__}"

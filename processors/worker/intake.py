@@ -14,12 +14,14 @@ from pydantic import BaseModel, ValidationError
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
+from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
 from rewindq.engine.runtime.app import App, JobType
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.ends import describe
 
 from .owner import About, Owner
 
@@ -187,11 +189,6 @@ class Intake:
         owner.unnumbered(self._topics.investigation, owner.partition, about, event)
 
 
-def valid_job_id(job_id: str) -> bool:
-    """Ids are printable, without NUL, up to 200 characters."""
-    return 0 < len(job_id) <= 200 and job_id.isprintable()
-
-
 def read_payload(
     deployment: Deployment, job_type: JobType, payload: bytes | None, payload_ref: str | None
 ) -> BaseModel:
@@ -201,14 +198,3 @@ def read_payload(
             raise BlobMissing(f"payload {payload_ref} is in a blob store, but this worker has none (--blobs)")
         payload = deployment.blobs.get(payload_ref)
     return job_type.model.model_validate_json(payload or b"{}")
-
-
-def describe(error: Exception) -> str:
-    """An error in a line or two; a model's complaints by path, without the refused values."""
-    if isinstance(error, ValidationError):
-        parts = [
-            f"{'.'.join(map(str, item['loc'])) or 'payload'}: {item['msg']}"
-            for item in error.errors(include_input=False, include_url=False)
-        ]
-        return "; ".join(parts)
-    return str(error)

@@ -27,20 +27,13 @@ def test_a_position_reaches_the_end_over_markers_and_empty_partitions(space: Spa
     assert ends == {(space.events, 0): 6, (space.events, 1): 0}
     reader = space.log.reader(dict.fromkeys(ends, 0))
     seen = []
-    until(
-        lambda: (
-            seen.extend(reader.poll(timeout=0.1))
-            or all(reader.position(*tp) == end for tp, end in ends.items())
-        )
-    )
+    until(lambda: seen.extend(reader.poll(timeout=0.1)) or all(reader.position(*tp) == end for tp, end in ends.items()))
     assert [record.offset for record in seen] == [0, 2, 4]
     reader.close()
     member.close()
 
 
-def test_removed_records_move_the_low_and_are_not_skipped_silently(
-    space: Space, kafka_bootstrap: str
-) -> None:
+def test_removed_records_move_the_low_and_are_not_skipped_silently(space: Space, kafka_bootstrap: str) -> None:
     space.log.producer().append([event(space.events, str(number)) for number in range(5)])
     remove_before(kafka_bootstrap, space.events, 3)
     assert space.log.bounds(space.events, 0) == (3, 5)

@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 
 from rewindq.tools.kafka_local import LocalKafkaError, await_brokers, start, stop
+from rewindq.tools.kafka_local.processes import Process, alive, start_ticks
 from rewindq.tools.kafka_local.settings import HOST, Node, server_properties
 
 # Set by the session's main process and inherited by its workers.
 DIR_VARIABLE = "REWINDQ_TEST_KAFKA_DIR"
+_PREFIX = "rewindq-kafka-"
 KAFKA_IMAGE = "apache/kafka:4.2.1"
 
 _containers: list[Any] = []
@@ -30,15 +32,24 @@ _containers: list[Any] = []
 
 def prepare() -> None:
     """Called once by each process of a test run; its main process makes the folder that all share."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        os.environ[DIR_VARIABLE] = tempfile.mkdtemp(prefix="rewindq-kafka-")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        # Of a run that was killed, and so could not end its broker.
+        pid, ticks = (int(word) for word in left.name.removeprefix(_PREFIX).split("-")[:2])
+        if not alive(Process(pid, ticks)):
+            _end(left)
+    os.environ[DIR_VARIABLE] = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}-")
 
 
 def end() -> None:
     """Called at the end of the run by each process; the main one ends the broker, whoever started it."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
-    folder = Path(os.environ.pop(DIR_VARIABLE))
+    _end(Path(os.environ.pop(DIR_VARIABLE)))
+
+
+def _end(folder: Path) -> None:
     stop(folder / "cluster")
     container = folder / "container"
     if container.exists():

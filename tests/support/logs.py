@@ -34,6 +34,8 @@ class LogKit:
     # Whether OffsetOutOfRange, AppendRefused for an unknown topic, ... can be expected (a mock cluster falls
     # short).
     full: bool = True
+    # Whether partitions are served in turns of a few records.
+    fair: bool = True
     suffix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     opened: list[Log] = field(default_factory=list)
 
@@ -82,7 +84,7 @@ def sqlite(request: pytest.FixtureRequest) -> LogKit:
 def kafka(request: pytest.FixtureRequest) -> LogKit:
     """A real broker, shared by the whole test run. It removes old records in its own time."""
     bootstrap: str = request.getfixturevalue("kafka_bootstrap")
-    return LogKit(open=lambda: open_kafka(f"kafka://{bootstrap}"))
+    return LogKit(open=lambda: open_kafka(f"kafka://{bootstrap}"), fair=False)
 
 
 IMPLEMENTATIONS = [

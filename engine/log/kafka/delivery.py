@@ -47,9 +47,11 @@ class Delivery:
         """Hands all records over. Raises KafkaException when the client refuses one outright."""
         for topic, partition, key, value, timestamp_ms, headers in self.records:
             options: dict[str, Any] = {"headers": list(headers)} if headers else {}
+            # The client library takes 0 for "now".
+            options["timestamp"] = max(1, timestamp_ms)
             while True:
                 try:
-                    producer.produce(topic, value, key, partition, self._delivered, timestamp=timestamp_ms, **options)
+                    producer.produce(topic, value, key, partition, self._delivered, **options)
                     break
                 except BufferError:
                     producer.poll(0.05)  # the local queue is full: it empties as the broker answers

@@ -15,6 +15,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import values
 from rewindq.engine.core.aggregate import DELETE
 from rewindq.engine.core.position import Position
+from rewindq.engine.core.times import format_time
 from rewindq.engine.replay.diff import diff, fork_recording
 from rewindq.engine.replay.points import BadPoint, HalfDone, Partition, Wanted, resolve
 from rewindq.engine.replay.source import JobPast, open_job
@@ -211,8 +212,6 @@ def test_a_time_resolves_to_the_events_up_to_it(place: Deployment, job: JobPast)
     for one in attempt.events[1:]:
         if job.recording.events[0].record.timestamp == one.record.timestamp:
             continue
-        from rewindq.engine.core.times import format_time
-
         wanted = Wanted(time=format_time(one.record.timestamp - 1))
         try:
             base = resolve(job.recording, job.head, wanted, 1, known)

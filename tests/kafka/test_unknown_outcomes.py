@@ -1,0 +1,117 @@
+"""A broker that falls silent leaves outcomes unknown, never guessed; its end afterwards tells what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.kafka import Space, event, poll_until
+
+from rewindq.engine.log.kafka import open_kafka
+from rewindq.engine.log.kafka.transactions import Transactions
+from rewindq.engine.ports.log import AppendRefused, LogUnavailable, OutcomeUnknown, Turn
+from rewindq.tools.kafka_local import LocalKafka, LocalKafkaError, start, stop
+
+pytestmark = [pytest.mark.kafka, pytest.mark.process, pytest.mark.slow]
+
+_SHORT = "&transaction_timeout_ms=2000&request_timeout_ms=2000"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker of this module alone: it is frozen, which the shared one must not be."""
+    folder: Path = tmp_path_factory.mktemp("kafka")
+    try:
+        kafka = start(dir=folder)
+    except LocalKafkaError as error:
+        pytest.skip(f"a broker that can be frozen has to be a local one: {error}")
+    yield kafka
+    stop(folder)
+
+
+class Freezer:
+    def __init__(self, kafka: LocalKafka) -> None:
+        self._pid = kafka.pids[0]
+
+    def freeze(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def freezer(broker: LocalKafka) -> Iterator[Freezer]:
+    made = Freezer(broker)
+    yield made
+    made.thaw()
+
+
+@pytest.fixture
+def space(broker: LocalKafka, freezer: Freezer) -> Iterator[Space]:
+    made = Space(broker.bootstrap, options=_SHORT)
+    yield made
+    freezer.thaw()
+    made.close()
+
+
+def test_an_append_without_an_answer_is_unknown(space: Space, freezer: Freezer) -> None:
+    producer = space.log.producer()
+    producer.append([event(space.events, "before")])
+    freezer.freeze()
+    with pytest.raises(OutcomeUnknown, match="read the log's end"):
+        producer.append([event(space.events, "unknown")])
+    freezer.thaw()
+    producer.append([event(space.events, "after")])
+    values = [record.value for record in space.read(space.events)]
+    assert values in ([b"before", b"unknown", b"after"], [b"before", b"after"])
+    producer.close()
+
+
+def test_a_silent_cluster_is_unavailable_by_name(space: Space, freezer: Freezer, broker: LocalKafka) -> None:
+    freezer.freeze()
+    with pytest.raises(LogUnavailable, match=broker.bootstrap):
+        space.log.groups()
+    with pytest.raises(LogUnavailable, match="check that its brokers run"):
+        open_kafka(space.url)
+
+
+def test_a_commit_without_an_answer_is_unknown_and_the_end_tells(
+    space: Space, freezer: Freezer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member, told = space.join()
+    poll_until(lambda: told.owned == {0, 1}, member)
+    member.commit(Turn([event(space.events, "before")], {(space.jobs, 0): 1}, frozenset({0})))
+
+    commit = Transactions._commit
+
+    def silent_commit(self: Transactions, *args: object) -> None:
+        freezer.freeze()
+        commit(self, *args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transactions, "_commit", silent_commit)
+        with pytest.raises(OutcomeUnknown, match="read the log's end"):
+            member.commit(Turn([event(space.events, "unknown")], {(space.jobs, 0): 2}, frozenset({0})))
+    freezer.thaw()
+    # Both or neither, and once the end is known it stays what it was.
+    first = [record.value for record in space.read(space.events)]
+    assert (first, space.committed()[0]) in (([b"before"], 1), ([b"before", b"unknown"], 2))
+    assert [record.value for record in space.read(space.events)] == first
+    member.close()
+
+
+def test_a_turn_that_never_reached_the_commit_is_refused(space: Space, freezer: Freezer) -> None:
+    member, told = space.join()
+    poll_until(lambda: told.owned == {0, 1}, member)
+    member.commit(Turn([event(space.events, "before")], {(space.jobs, 0): 1}, frozenset({0})))
+    freezer.freeze()
+    with pytest.raises(AppendRefused, match="nothing was appended"):
+        member.commit(Turn([event(space.events, "refused")], {(space.jobs, 0): 2}, frozenset({0})))
+    freezer.thaw()
+    assert [record.value for record in space.read(space.events)] == [b"before"]
+    assert space.committed()[0] == 1
+    member.close()

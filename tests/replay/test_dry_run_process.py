@@ -1,0 +1,114 @@
+"""A dry-run in its own process: isolated, and named where the code goes around `ctx`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rewindq.engine.replay.replays import dry_run, trace
+from rewindq.engine.runtime.app import AppError
+
+from .conftest import FIXED, SHOP, Shop
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+TRICKS = {
+    "socket": "socket.",
+    "udp": "socket.",
+    "url": "urllib.Request",
+    "program": "subprocess.Popen",
+    "system": "os.system",
+    "fork": "os.fork",
+    "write": "open",
+    "append": "open",
+    "remove": "os.remove",
+    "rename": "os.rename",
+    "mkdir": "os.mkdir",
+    "sqlite": "sqlite3.connect",
+    "swallowed": "socket.",
+    "spawn": "fork_exec",
+}
+
+
+def test_the_same_code_takes_the_same_path_and_touches_nothing(shop: Shop) -> None:
+    before = shop.production()
+    for number in (1, 2, 3):
+        replayed = dry_run(shop.deployment, f"job-{number}", app=SHOP)
+        assert (replayed.shown["outcome"], replayed.shown["divergences"]) == ("succeeded", [])
+        assert (replayed.differs, replayed.blocked, replayed.shown["status"]) == (False, False, "same")
+    assert shop.production() == before
+
+
+def test_other_code_diverges(shop: Shop) -> None:
+    replayed = dry_run(shop.deployment, "job-2", app=FIXED)
+    kinds = [(one["kind"], one["step"]) for one in replayed.shown["divergences"]]
+    assert kinds == [
+        ("missing_step", "cache points/customer:c1"),
+        ("write_differs", "save customer:c1"),
+        ("result_differs", None),
+    ]
+    assert replayed.differs and replayed.shown["status"] == "diverged"
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_code_that_goes_around_ctx_is_stopped_and_named(shop: Shop, trick: str) -> None:
+    shop.order(4, trick=trick)
+    shop.work()
+    before = shop.production()
+    replayed = dry_run(shop.deployment, "job-4", app=SHOP)
+    assert replayed.blocked and replayed.shown["outcome"] == "blocked"
+    first = replayed.shown["violations"][0]
+    assert first["event"].startswith(TRICKS[trick])
+    assert "replay_shop.py:" in first["place"]
+    assert shop.production() == before
+
+
+def test_a_handler_that_ends_its_process_is_a_failure(shop: Shop) -> None:
+    shop.order(4, trick="exit")
+    shop.work()
+    replayed = dry_run(shop.deployment, "job-4", app=SHOP)
+    assert replayed.shown["outcome"] == "failed"
+    assert "ended with status 3" in replayed.shown["reason"]
+    assert replayed.differs
+
+
+def test_an_app_that_connects_while_it_is_imported_is_named(shop: Shop) -> None:
+    replayed = dry_run(shop.deployment, "job-1", app="tests.support.connecting_app:app")
+    assert replayed.blocked
+    assert "connecting_app.py:" in replayed.shown["violations"][0]["place"]
+
+
+def test_an_app_that_cannot_be_loaded_is_an_error(shop: Shop) -> None:
+    with pytest.raises(AppError, match="no_such_module"):
+        dry_run(shop.deployment, "job-1", app="no_such_module:app")
+
+
+def test_trace_mode_runs_no_code(shop: Shop) -> None:
+    shown = trace(shop.deployment, "job-2").shown
+    assert (shown["mode"], shown["outcome"], shown["failed_step"]) == ("trace", "succeeded", None)
+    assert [step["step"] for step in shown["steps"]][2] == "charge"
+    assert shown["ends_here"] is None and shown["in_doubt"] == []
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_replaying_process_connects_to_nothing_and_starts_nothing(shop: Shop, tmp_path: Path) -> None:
+    program = (
+        "import sys; from rewindq.engine.replay.replays import dry_run;"
+        "from rewindq.engine.runtime.deployment import Deployment;"
+        "from rewindq.engine.runtime.settings import load_settings;"
+        f"d = Deployment.open(load_settings(log={shop.deployment.log.url!r}, namespace='shop',"
+        f" state_dir={str(shop.deployment.settings.state_dir)!r}));"
+        f"sys.exit(0 if dry_run(d, 'job-2', app={SHOP!r}).shown['status'] == 'same' else 1)"
+    )
+    calls = tmp_path / "calls"
+    command = ["strace", "-f", "-e", "trace=connect,execve", "-o", str(calls), sys.executable, "-c", program]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    lines = [line for line in calls.read_text().splitlines() if "connect(" in line or "execve(" in line]
+    started = [line for line in lines if "execve(" in line and line.rstrip().endswith("= 0")]
+    assert len(started) == 2 and "rewindq.engine.replay.child" in started[1]
+    assert [line for line in lines if "connect(" in line] == []
