@@ -78,24 +78,21 @@ class Merge:
                     yield merged
 
     def finish(self) -> Iterator[Merged]:
-        """Call when both topics were read to their end: drops what a fence cut off in the middle of a transaction.
+        """As `take`; call when both topics were read to ends that were looked up after all that was pushed.
 
-        Raises GapInLog when records of the newest epoch miss a predecessor.
+        Raises GapInLog when a record still waits for its predecessor.
         """
         yield from self.take()
         for topic, queue in self._queues.items():
-            while queue:
+            if queue:
                 offset, record = queue[0]
-                if record.epoch >= self.epoch:
-                    raise GapInLog(
-                        f"{topic} offset {offset} begins with event {record.seq}, but event {self.expected} is missing"
-                    )
-                queue.popleft()
-                yield Merged(topic, offset, record, f"torn: its epoch {record.epoch} ended before {self.expected}")
+                raise GapInLog(
+                    f"{topic} offset {offset} begins with event {record.seq}, but event {self.expected} is missing"
+                )
 
     def _next(self, topic: str, offset: int, record: EventRecord) -> Merged | None:
         fence = self.fences[topic]
-        if record.seq == UNNUMBERED and isinstance(record.events[0].body, PartitionTaken):
+        if record.seq == UNNUMBERED and record.events and isinstance(record.events[0].body, PartitionTaken):
             if record.epoch <= fence.epoch:
                 return Merged(topic, offset, record, f"epoch {record.epoch} was taken by {fence.worker_id} before")
             self.fences[topic] = Fence(record.epoch, record.worker_id)
@@ -110,4 +107,7 @@ class Merge:
             return Merged(topic, offset, record)
         if record.seq < self.expected:
             return Merged(topic, offset, record, f"event {record.seq} was appended before")
+        if record.epoch < self.epoch:
+            # The other topic is past its fence, so what should stand before this record will never come.
+            return Merged(topic, offset, record, f"torn: its epoch {record.epoch} ended before {self.expected}")
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from . import values
 
 MASK = "**********"
@@ -45,14 +47,29 @@ def _collect(value: object, path: list[str], found: list[str]) -> None:
 
 
 def scrub(data: bytes, secrets: list[str]) -> bytes:
-    """Canonical bytes with secret texts masked."""
-    for text in secrets:
-        data = data.replace(values.encode(text)[1:-1], MASK.encode())
-    return data
+    """Canonical bytes with secrets masked: as parts of texts and keys, and as whole values of other types."""
+    pattern = _pattern(secrets)
+    if pattern is None:
+        return data
+    return values.encode(_scrubbed(values.decode(data), pattern))
+
+
+def _scrubbed(value: object, pattern: re.Pattern[str]) -> object:
+    if isinstance(value, dict):
+        return {pattern.sub(MASK, key): _scrubbed(item, pattern) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_scrubbed(item, pattern) for item in value]
+    if isinstance(value, str):
+        return pattern.sub(MASK, value)
+    return MASK if pattern.fullmatch(str(value)) else value
 
 
 def scrub_text(text: str, secrets: list[str]) -> str:
     """A message with secret texts masked."""
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return text
+    pattern = _pattern(secrets)
+    return text if pattern is None else pattern.sub(MASK, text)
+
+
+def _pattern(secrets: list[str]) -> re.Pattern[str] | None:
+    # The longest first: a secret may begin with another one, whose mask would leave the rest to be read.
+    return re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))) if secrets else None

@@ -9,21 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from ..runtime.app import load_app
 from .guard import Guard
 from .running import run
-from .wire import Pipe, RemoteBlobs, RemoteView, Reply, Request
+from .wire import Broken, Pipe, RemoteBlobs, RemoteView, Reply, Request
 
 
 def main() -> None:
-    """Serves one request and ends."""
-    pipe = _private_pipe(int(sys.argv[1]))
-    _, value = pipe.receive()
+    """Serves one request from stdin."""
+    serve(os.dup(0), int(sys.argv[1]))
+
+
+def serve(requests: int, answers: int) -> NoReturn:
+    """Serves one request, over two file descriptors, and ends the process."""
+    # An interrupt at the terminal is the parent's, which then ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe = Pipe(requests, answers)
+    _give_empty_stdin()
+    os.set_inheritable(answers, False)
+    try:
+        _, value = pipe.receive()
+    except Broken:
+        os._exit(0)  # nobody wants a replay any more
     request = msgspec.convert(value, Request)
     folder = None if request.folder is None else Path(request.folder)
     guard = Guard(folder, lambda found: pipe.send("violation", found))
@@ -38,14 +52,11 @@ def main() -> None:
     os._exit(0)
 
 
-def _private_pipe(answers: int) -> Pipe:
-    """Takes stdin for the parent's frames, and gives user code an empty stdin and stderr for its prints."""
-    frames = os.dup(0)
+def _give_empty_stdin() -> None:
+    """User code reads nothing from the parent's frames, and what it prints goes to stderr."""
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    os.set_inheritable(answers, False)
-    return Pipe(frames, answers)
 
 
 def _replay(request: Request, pipe: Pipe, guard: Guard, loop: asyncio.AbstractEventLoop) -> Reply:

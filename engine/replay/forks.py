@@ -26,7 +26,7 @@ from ..store.working import COUNTS, POSITIONS, Positions, encode_positions, read
 from . import branches
 from .branches import Branch
 from .diff import diff, fork_recording
-from .parent import Refused, changed_payload, replay
+from .parent import Refused, Replayer, changed_payload, replay
 from .points import Base, Partition, Wanted, resolve
 from .replays import LIMIT, Replayed, check_loaded, make_request, violations_shown
 from .source import JobPast, open_job
@@ -51,8 +51,13 @@ class ForkOptions(NamedTuple):
     parent: str = MAIN
 
 
-def fork(deployment: Deployment, job_id: str, app: str, options: ForkOptions) -> Replayed:
-    """Runs an attempt in a new branch. Raises NoRecording, BadPoint, HalfDone, BranchExists, Refused."""
+def fork(
+    deployment: Deployment, job_id: str, app: str, options: ForkOptions, replayer: Replayer | None = None
+) -> Replayed:
+    """Runs an attempt in a new branch, in `replayer` or a new process.
+
+    Raises NoRecording, BadPoint, HalfDone, BranchExists, Refused, AppError.
+    """
     if options.parent != MAIN:
         raise Refused(
             f"a fork of branch {options.parent!r} is not supported by this version: fork the job itself, from main"
@@ -65,7 +70,7 @@ def fork(deployment: Deployment, job_id: str, app: str, options: ForkOptions) ->
         request = msgspec.structs.replace(
             request, branch=branch.name, folder=str(branches.folder(deployment, branch.name))
         )
-        reply = replay(request, job.past.store, deployment.blobs)
+        reply = replay(request, job.past.store, deployment.blobs, replayer)
         if reply.code_version is None:
             # The app was not even imported: there is nothing to keep.
             branches.delete(deployment, branch.name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ import msgspec
 from ..core import values
 from ..ports.blobs import BlobMissing, Blobs
 from ..ports.store import Family, StoreError, View
+from . import child
 from .wire import Broken, Pipe, Reply, Request
 
 #: Seconds that a child gets beyond its handler's bound, for starting and importing the app.
@@ -26,32 +29,86 @@ class Refused(Exception):
     """A replay cannot be done as asked; says why and what would do."""
 
 
-def replay(request: Request, view: View, blobs: Blobs | None) -> Reply:
-    """Runs a replay in a process of its own, which reads the past through this one and nothing else."""
+class Replayer:
+    """A process that waits for one replay. Close it, or use it as a context manager."""
+
+    def __init__(self, pid: int, pipe: Pipe, from_child: int, program: subprocess.Popen[bytes] | None) -> None:
+        self.pipe = pipe
+        self.from_child = from_child
+        self._pid = pid
+        self._program = program
+        self._status: int | None = None
+
+    @classmethod
+    def fork(cls) -> Replayer:
+        """A copy of this process, which must not have opened anything yet nor run threads. No program is started."""
+        requests, to_child, from_child, answers = _pipes()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os.close(to_child)
+            os.close(from_child)
+            child.serve(requests, answers)
+        os.close(requests)
+        os.close(answers)
+        return cls(pid, Pipe(from_child, to_child), from_child, None)
+
+    @classmethod
+    def start(cls) -> Replayer:
+        """A new interpreter: for a process that has threads and open files already."""
+        requests, to_child, from_child, answers = _pipes()
+        command = [sys.executable, "-m", "rewindq.engine.replay.child", str(answers)]
+        program = subprocess.Popen(command, stdin=requests, pass_fds=(answers,))
+        os.close(requests)
+        os.close(answers)
+        return cls(program.pid, Pipe(from_child, to_child), from_child, program)
+
+    def wait(self) -> int:
+        """The process's exit status, minus the signal that ended it."""
+        if self._status is None:
+            if self._program is not None:
+                self._status = self._program.wait()
+            else:
+                self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        return self._status
+
+    def close(self) -> None:
+        """Ends the process, whatever it does."""
+        if self._status is None:
+            os.kill(self._pid, signal.SIGKILL)
+            self.wait()
+        self.pipe.close()
+
+    def __enter__(self) -> Replayer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _pipes() -> tuple[int, int, int, int]:
     requests, to_child = os.pipe()
     from_child, answers = os.pipe()
-    command = [sys.executable, "-m", "rewindq.engine.replay.child", str(answers)]
-    process = subprocess.Popen(command, stdin=requests, pass_fds=(answers,))
-    os.close(requests)
-    os.close(answers)
-    pipe = Pipe(from_child, to_child)
-    try:
-        return _serve(pipe, from_child, request, view, blobs, process)
-    finally:
-        process.kill()
-        process.wait()
-        pipe.close()
+    return requests, to_child, from_child, answers
 
 
-def _serve(
-    pipe: Pipe, fd: int, request: Request, view: View, blobs: Blobs | None, process: subprocess.Popen[bytes]
-) -> Reply:
+def replay(request: Request, view: View, blobs: Blobs | None, replayer: Replayer | None = None) -> Reply:
+    """Runs a replay in a process of its own, which reads the past through this one and nothing else."""
+    with replayer if replayer is not None else Replayer.start() as serving:
+        return _serve(serving, request, view, blobs)
+
+
+def _serve(serving: Replayer, request: Request, view: View, blobs: Blobs | None) -> Reply:
     violations: list[tuple[str, str, str]] = []
     deadline = time.monotonic() + request.limit + _GRACE
+    pipe = serving.pipe
     try:
         pipe.send("replay", request)
         while True:
-            if not _readable(fd, deadline):
+            if not _readable(serving.from_child, deadline):
                 return _died(violations, f"no end within {request.limit + _GRACE:g} s")
             kind, value = pipe.receive()
             if kind == "reply":
@@ -61,7 +118,8 @@ def _serve(
                 continue
             _answer(pipe, kind, value, view, blobs)
     except Broken:
-        return _died(violations, f"the replay's process ended with status {process.wait()} before the handler did")
+        status = serving.wait()
+        return _died(violations, f"the replay's process ended with status {status} before the handler did")
 
 
 def _readable(fd: int, deadline: float) -> bool:

@@ -14,7 +14,7 @@ from ..core.events import EventRecord
 from ..ports.blobs import BlobMissing
 from ..runtime.app import AppError
 from ..runtime.deployment import Deployment
-from .parent import Refused, replay
+from .parent import Refused, Replayer, replay
 from .recording import Attempt, Recording
 from .source import JobPast, open_job
 from .wire import Reply, Request
@@ -131,14 +131,18 @@ def dry_run(
     app: str,
     bypass: bool = False,
     limit: float = LIMIT,
+    replayer: Replayer | None = None,
 ) -> Replayed:
-    """Runs an attempt's handler on its recording. Raises NoRecording, Refused."""
+    """Runs an attempt's handler on its recording, in `replayer` or a new process.
+
+    Raises NoRecording, Refused, AppError.
+    """
     with open_job(deployment, job_id) as job:
         attempt = job.recording.attempt(number)
         assert attempt.started is not None
         request = make_request(deployment, job, attempt, "dry-run", app, attempt.started.seq, limit)
         request = msgspec.structs.replace(request, bypass=bypass)
-        reply = replay(request, job.past.store, deployment.blobs)
+        reply = replay(request, job.past.store, deployment.blobs, replayer)
     check_loaded(reply, app)
     return _dry_run_shown(job_id, attempt, reply)
 

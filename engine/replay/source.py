@@ -38,8 +38,12 @@ class PartitionPast:
         if self._reader is not None:
             self.store = Overlay(MemoryStore(), self._reader, SEQ_MAX, _new_layer)
             _seed(self.store, self._reader)
-        self._tail = Tail(deployment.log, deployment.codec, self.topics, self.store)
-        self._tail.catch_up()
+        try:
+            self._tail = Tail(deployment.log, deployment.codec, self.topics, self.store)
+            self._tail.catch_up()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def seq(self) -> int:

@@ -6,13 +6,13 @@ watermark above the checkpoint end it just as records do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..codec.avro import Codec, UndecodableRecord
 from ..core.events import EventRecord
 from ..core.fold import apply_record
-from ..core.merge import Merge, Merged
+from ..core.merge import GapInLog, Merge, Merged
 from ..core.state import STATE_FORMAT
 from ..ports.log import Log, LogDamaged, Reader
 from ..ports.store import Family, Put, Store
@@ -64,27 +64,38 @@ class Tail:
         self.stale: list[Merged] = []
 
     def catch_up(self, progress: Callable[[int], None] | None = None) -> int:
-        """Folds to the log's present end; returns the number of events applied."""
-        source = self._source
-        places = [(source.lifecycle, source.partition), (source.domain, source.partition)]
-        ends = {place: self._log.bounds(*place)[1] for place in places}
-        reader = self._log.reader({place: self.positions.offsets.get(place[0], 0) for place in places})
+        """Folds to the log's present end; returns the number of events applied. Raises GapInLog, LogDamaged."""
+        ends = self._ends()
+        reader = self._log.reader({place: self.positions.offsets.get(place[0], 0) for place in ends})
         events = 0
         try:
-            while any(reader.position(*place) < ends[place] for place in places):
-                for record in reader.poll(CHUNK, 1.0):
-                    decoded = self._decode(record.topic, record.offset, record.value)
-                    self.merge.push(record.topic, record.offset, decoded)
-                merged = list(self.merge.take())
-                self._read_to(reader)
-                events += self._apply(merged)
-                if progress is not None:
-                    progress(events)
-            merged = list(self.merge.finish())
-            self._read_to(reader)
+            while True:
+                while any(reader.position(*place) < end for place, end in ends.items()):
+                    for record in reader.poll(CHUNK, 1.0):
+                        decoded = self._decode(record.topic, record.offset, record.value)
+                        self.merge.push(record.topic, record.offset, decoded)
+                    events += self._apply_all(self.merge.take(), reader)
+                    if progress is not None:
+                        progress(events)
+                try:
+                    return events + self._apply_all(self.merge.finish(), reader)
+                except GapInLog:
+                    # A commit that came between the looks at the two topics is whole in their ends of now.
+                    before, ends = ends, self._ends()
+                    if ends == before:
+                        raise
         finally:
             reader.close()
-        return events + self._apply(merged)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        source = self._source
+        places = [(source.lifecycle, source.partition), (source.domain, source.partition)]
+        return {place: self._log.bounds(*place)[1] for place in places}
+
+    def _apply_all(self, merging: Iterator[Merged], reader: Reader) -> int:
+        merged = list(merging)
+        self._read_to(reader)
+        return self._apply(merged)
 
     def _read_to(self, reader: Reader) -> None:
         for topic in (self._source.lifecycle, self._source.domain):

@@ -19,7 +19,6 @@ from .errors import translate
 from .overlay import NewLayer, Overlay, OverlayView, own_entries
 from .rocks import Column, RocksReads
 
-
 #: How often a flush by the owner may come in between.
 _CATCH_UPS = 100
 
@@ -71,17 +70,17 @@ def catch_up(database: Rdict, folder: Path) -> None:
             database.try_catch_up_with_primary()
         except Exception as error:
             raise translate(str(folder), error) from error
-        if _manifest(folder) == before:
+        if before is not None and _manifest(folder) == before:
             return
     raise StoreError(f"store {folder} is rewritten faster than it can be read: try again when its owner has less to do")
 
 
-def _manifest(folder: Path) -> tuple[str, int]:
+def _manifest(folder: Path) -> tuple[str, int] | None:
     try:
         name = (folder / "CURRENT").read_text().strip()
         return name, (folder / name).stat().st_size
     except OSError:
-        return "", 0  # being replaced: differs from the state before or after
+        return None  # just being replaced by the next one
 
 
 class RocksReader(RocksReads):

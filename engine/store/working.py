@@ -70,7 +70,7 @@ def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
 class WorkingSet:
     """Implements the fold's `States` over a store."""
 
-    def __init__(self, view: View, *, cache_max: int = 50_000) -> None:
+    def __init__(self, view: View, *, cache_max: int = 10_000) -> None:
         self._view = view
         self._cache: dict[tuple[Family, str], tuple[Any, int]] = {}
         self._cache_max = cache_max

@@ -55,21 +55,26 @@ class ReadyQueue:
         """
         while self._heap:
             entry = heappop(self._heap)
-            if entry.job_id not in self._members:
-                if entry.resource is not None and entry.resource not in self._holders:
-                    self._bring_back(f"resource {entry.resource}")
-                continue
-            if entry.resource is not None and entry.resource in self._holders:
-                heappush(self._aside.setdefault(f"resource {entry.resource}", []), entry)
-                continue
-            if entry.type in full_types:
-                heappush(self._aside.setdefault(f"type {entry.type}", []), entry)
-                continue
-            if entry.resource is not None:
-                self._holders[entry.resource] = entry.job_id
-            self._members.discard(entry.job_id)
-            return entry
+            waits = entry.job_id in self._members
+            busy = self._busy(entry, full_types)
+            if waits and busy is None:
+                if entry.resource is not None:
+                    self._holders[entry.resource] = entry.job_id
+                self._members.discard(entry.job_id)
+                return entry
+            if waits and busy is not None:
+                heappush(self._aside.setdefault(busy, []), entry)
+            # It does not use what is free of its resource and type: the next one that stepped aside for it may.
+            if entry.resource is not None and entry.resource not in self._holders:
+                self._bring_back(f"resource {entry.resource}")
+            if entry.type not in full_types:
+                self._bring_back(f"type {entry.type}")
         return None
+
+    def _busy(self, entry: Ready, full_types: frozenset[str] | set[str]) -> str | None:
+        if entry.resource is not None and entry.resource in self._holders:
+            return f"resource {entry.resource}"
+        return f"type {entry.type}" if entry.type in full_types else None
 
     def remove(self, job_id: str) -> None:
         """Forgets a waiting job (cancelled)."""

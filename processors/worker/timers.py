@@ -19,16 +19,18 @@ class Timers:
         self._view = view
         self._heap: list[tuple[int, str]] = []
         self._known: set[tuple[int, str]] = set()
+        self._now = 0
         self._loaded_to = 0
+        self._go_on: bytes | None = None
 
     def add(self, due: int, job_id: str) -> None:
         """A job was delayed or is to be retried. Far ones are found in the store when their time comes near."""
-        if due <= self._loaded_to and (due, job_id) not in self._known:
-            self._known.add((due, job_id))
-            heappush(self._heap, (due, job_id))
+        if due <= max(self._loaded_to, self._now + HORIZON):
+            self._keep(due, job_id)
 
     def due(self, now: int) -> list[tuple[int, str]]:
         """Pairs of due time and job id whose time has come."""
+        self._now = now
         if now + HORIZON // 2 > self._loaded_to:
             self._load(now)
         found = []
@@ -42,18 +44,23 @@ class Timers:
         """The earliest due time in memory."""
         return self._heap[0][0] if self._heap else None
 
+    def _keep(self, due: int, job_id: str) -> None:
+        if (due, job_id) not in self._known:
+            self._known.add((due, job_id))
+            heappush(self._heap, (due, job_id))
+
     def _load(self, now: int) -> None:
-        # From the beginning: an entry is deleted when its job moves on, so what stands there is still to come.
+        # From the beginning, or where the last load had to stop: an entry is deleted when its job starts, so those
+        # that wait for a free place are found again, and passed over.
         horizon = now + HORIZON
-        count = 0
-        for key, _ in self._view.scan(Family.TIMERS, limit=LOAD_MAX):
-            due, job_id = int.from_bytes(key[:8], "big"), key[8:].decode()
-            count += 1
+        count, key = 0, b""
+        for key, _ in self._view.scan(Family.TIMERS, start=self._go_on, limit=LOAD_MAX):
+            due = int.from_bytes(key[:8], "big")
             if due > horizon:
                 break
-            if (due, job_id) not in self._known:
-                self._known.add((due, job_id))
-                heappush(self._heap, (due, job_id))
-        if count == LOAD_MAX and self._heap:
-            horizon = max(due for due, _ in self._heap)
-        self._loaded_to = horizon
+            count += 1
+            self._keep(due, key[8:].decode())
+        if count == LOAD_MAX:
+            self._go_on, self._loaded_to = key + b"\0", int.from_bytes(key[:8], "big")
+        else:
+            self._go_on, self._loaded_to = None, horizon

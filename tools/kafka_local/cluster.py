@@ -99,9 +99,7 @@ def stop(dir: Path | str = "./.rewindq/kafka") -> LocalKafka | None:  # noqa: A0
 def _already_running(state: _State, brokers: int, port: int | None, folder: Path) -> LocalKafka:
     if len(state.nodes) != brokers or port not in (None, state.nodes[0].port):
         at = state.handle(folder).bootstrap
-        raise LocalKafkaError(
-            f"{len(state.nodes)} broker(s) already run at {at} from {folder}: stop them first"
-        )
+        raise LocalKafkaError(f"{len(state.nodes)} broker(s) already run at {at} from {folder}: stop them first")
     return state.handle(folder)
 
 
@@ -210,15 +208,10 @@ def _read_state(folder: Path) -> _State | None:
         return None
     try:
         data: dict[str, Any] = json.loads(path.read_text())
-        nodes = [
-            Node(n["id"], n["port"], n["controller_port"], folder / f"broker-{n['id']}")
-            for n in data["nodes"]
-        ]
+        nodes = [Node(n["id"], n["port"], n["controller_port"], folder / f"broker-{n['id']}") for n in data["nodes"]]
         return _State(data["cluster_id"], nodes, [Process(*each) for each in data["processes"]])
     except (ValueError, KeyError, TypeError) as error:
-        raise LocalKafkaError(
-            f"{path} is damaged ({error}): end its brokers by hand and delete {folder}"
-        ) from None
+        raise LocalKafkaError(f"{path} is damaged ({error}): end its brokers by hand and delete {folder}") from None
 
 
 def _write_state(folder: Path, state: _State) -> None:

@@ -46,9 +46,7 @@ def java() -> str:
         raise LocalKafkaError(f"no java: set JAVA_HOME or put Java {JAVA_VERSION_MIN} or newer on PATH")
     version = _java_version(found)
     if version < JAVA_VERSION_MIN:
-        raise LocalKafkaError(
-            f"{found} is Java {version}; Kafka {KAFKA_VERSION} needs {JAVA_VERSION_MIN} or newer"
-        )
+        raise LocalKafkaError(f"{found} is Java {version}; Kafka {KAFKA_VERSION} needs {JAVA_VERSION_MIN} or newer")
     return found
 
 
@@ -94,7 +92,5 @@ def _copy_dependencies(work: Path) -> Path:
     )
     if result.returncode or not any(jars.glob("kafka_*.jar")):
         said = (result.stdout + result.stderr).strip()[-800:]
-        raise LocalKafkaError(
-            f"Maven could not resolve Kafka {KAFKA_VERSION} (is its repository reachable?): {said}"
-        )
+        raise LocalKafkaError(f"Maven could not resolve Kafka {KAFKA_VERSION} (is its repository reachable?): {said}")
     return jars

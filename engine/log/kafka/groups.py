@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 
 from rewindq.engine.ports.log import GroupActive, GroupState, NoSuchTopic, TopicPartition
 
-from .errors import TOPIC_MISSING_CODES, tp
+from .errors import TOPIC_MISSING_CODES, error_of, tp
 from .requests import GroupBusyError, GroupMissingError, Requests
 
 
@@ -21,6 +21,10 @@ class Groups:
     def list(self, prefix: str) -> list[GroupState]:
         """Groups whose name begins with `prefix`, by name."""
         listed = self._requests.ask("groups", lambda t: self._requests.client.list_consumer_groups(request_timeout=t))
+        if listed.errors:
+            # Part of the brokers did not answer: a list without their groups would say that those do not exist.
+            error = listed.errors[0]
+            raise self._requests.meaning("groups", error if isinstance(error, KafkaError) else error_of(error))
         names = sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix))
         return [GroupState(name, self._members(name), self._offsets(name)) for name in names]
 

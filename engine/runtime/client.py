@@ -1,0 +1,240 @@
+"""The client: submits jobs, asks where they stand, waits for results, sends operators' commands."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from ..core import events as e
+from ..core import state as s
+from ..core import values
+from ..ports.blobs import BlobMissing
+from ..ports.log import Append, Reader
+from .app import App
+from .deployment import Deployment
+from .ids import new_id
+from .past import FoundJob, NotFound, Past
+from .settings import load_settings
+from .show import job_shown
+from .submitting import Receipt, Submission, Submitter
+
+#: Submissions appended at once by `submit_many`.
+BATCH = 1000
+#: A job's end is looked for at least this often while waiting, in seconds.
+_LOOK_EVERY = 0.5
+#: Where a wait ends: the job will not go on by itself.
+ENDED = s.TERMINAL | {s.INVESTIGATION}
+
+
+class NotSucceeded(Exception):
+    """The job ended otherwise than in success. `job` is the job as `status` shows it."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        failure = job["failure"]
+        because = f": {failure['class']}: {failure['reason']}" if failure else ""
+        super().__init__(f"job {job['job_id']} is {job['status']}{because}")
+        self.job = job
+
+
+class Client:
+    """A producer's and reader's view of one namespace. Close it, or use it as a context manager. Not thread-safe.
+
+    `log`, `namespace` and `settings` are those of `rewindq.toml`; what is not given comes from the environment and that
+    file. With `app`, payloads are checked against their models, and keys are derived, before anything is sent.
+    """
+
+    def __init__(
+        self, log: str | None = None, namespace: str | None = None, *, app: App | None = None, **settings: Any
+    ) -> None:
+        """Opens the log. Raises SettingsError, LogUnavailable."""
+        self._own = Deployment.open(load_settings(log=log, namespace=namespace, **settings))
+        self._start(self._own, app)
+
+    @classmethod
+    def over(cls, deployment: Deployment, app: App | None = None) -> Self:
+        """A client of an open deployment, which stays open when the client is closed."""
+        client = cls.__new__(cls)
+        client._own = None  # type: ignore[assignment]
+        client._start(deployment, app)
+        return client
+
+    def _start(self, deployment: Deployment, app: App | None) -> None:
+        self.deployment = deployment
+        self._app = app
+        self._ready = False
+        self._past: Past | None = None
+        self._name = f"client-{socket.gethostname()}-{os.getpid()}"
+        self._submitter = Submitter(deployment, app, self._name)
+
+    # --- submitting ---
+
+    def submit(
+        self,
+        type: str,  # noqa: A002 - the public name of a job's type
+        payload: BaseModel | Mapping[str, Any],
+        key: str | None = None,
+        job_id: str | None = None,
+        delay: float | str = 0,
+        priority: int = 0,
+    ) -> Receipt:
+        """Submits a job; when it returns, the submission is durable. The same `job_id` twice is one job.
+
+        `key` is the partition key (default: what the job type's rules give, else the job's id), `delay` seconds.
+        Raises SubmissionRefused, BodyTooLarge, AppendRefused (surely not accepted), OutcomeUnknown (submit again with
+        the same id).
+        """
+        return self.submit_many([Submission(type, payload, key, job_id, delay, priority)])[0]
+
+    def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt]:
+        """Submits jobs in batches of 1000, in order; raises as `submit` does. Earlier batches stay accepted then."""
+        self._ensure_topics()
+        receipts: list[Receipt] = []
+        remaining = iter(submissions)
+        while batch := list(islice(remaining, BATCH)):
+            receipts += self._submitter.send([self._submitter.prepare(one) for one in batch])
+        return receipts
+
+    def _ensure_topics(self) -> None:
+        if not self._ready:
+            self.deployment.ensure_topics()
+            self._ready = True
+
+    # --- asking ---
+
+    @property
+    def past(self) -> Past:
+        """What this client reads from; opened when it is first used, up to the log's end at each question."""
+        if self._past is None:
+            self._past = Past(self.deployment)
+        else:
+            self._past.refresh()
+        return self._past
+
+    def status(self, job_id: str) -> dict[str, Any]:
+        """Where a job stands. Raises NotFound."""
+        return job_shown(self.past.find(job_id))
+
+    def result(self, job_id: str, timeout: float = 30) -> Any:
+        """A job's result, once it has succeeded; as the type that its handler returns where the client has the app.
+
+        Raises NotSucceeded when it ends otherwise, TimeoutError saying where it stands after `timeout` seconds,
+        NotFound.
+        """
+        found = self.wait(job_id, timeout)
+        job = job_shown(found)
+        if found.state.status not in ENDED:
+            raise TimeoutError(f"job {job_id} is {job['status']} after {timeout:g} s (attempt {job['attempt']})")
+        if found.state.status != s.SUCCEEDED:
+            raise NotSucceeded(job)
+        return self._decode(found)
+
+    def wait(self, job_id: str, timeout: float) -> FoundJob:
+        """The job once it has ended (succeeded, cancelled or in investigation), or as it is after `timeout` seconds.
+
+        Raises NotFound.
+        """
+        clock = self.deployment.clock
+        deadline = clock.monotonic() + timeout
+        # Opened before the first look: what happens behind it is never missed.
+        reader = self._watch()
+        try:
+            while True:
+                found = self.past.find(job_id)
+                left = deadline - clock.monotonic()
+                if found.state.status in ENDED or left <= 0:
+                    return found
+                _poll_for(reader, min(left, _LOOK_EVERY))
+        finally:
+            reader.close()
+
+    def _watch(self) -> Reader:
+        deployment = self.deployment
+        topic = deployment.topics.lifecycle
+        ends = {(topic, p): deployment.log.bounds(topic, p)[1] for p in range(deployment.partitions)}
+        return deployment.log.reader(ends)
+
+    def _decode(self, found: FoundJob) -> Any:
+        data, ref = found.state.result, found.state.result_ref
+        if ref is not None:
+            if self.deployment.blobs is None:
+                raise BlobMissing(f"result {ref} is in a blob store, and none is set (--blobs or REWINDQ_BLOBS)")
+            data = self.deployment.blobs.get(ref)
+        if data is None:
+            return None
+        value = values.decode(data)
+        job_type = self._app.types.get(found.head.type) if self._app is not None else None
+        return value if job_type is None or job_type.result is None else job_type.result.validate_python(value)
+
+    # --- operators' commands ---
+
+    def cancel(self, job_id: str, reason: str, actor: str | None = None) -> str:
+        """Asks to cancel a job; a worker carries it out. Returns the command's id. Raises NotFound, ValueError."""
+        return self._command(job_id, reason, actor, e.CancelCommand)
+
+    def retry(self, job_id: str, reason: str, actor: str | None = None) -> str:
+        """Asks to send a job of the investigation queue back. Returns the command's id. Raises NotFound, ValueError."""
+        return self._command(job_id, reason, actor, e.RetryCommand)
+
+    def _command(
+        self, job_id: str, reason: str, actor: str | None, kind: type[e.CancelCommand] | type[e.RetryCommand]
+    ) -> str:
+        if not reason.strip():
+            raise ValueError("a command needs a reason: it stays in the job's trace")
+        found = self.past.find(job_id)
+        command_id = new_id(self.deployment.clock)
+        self.append_command(found.partition, job_id, kind(command_id, reason, actor or operator()))
+        return command_id
+
+    def append_command(self, partition: int, job_id: str, body: e.Body) -> None:
+        """Appends a command to the partition that has to carry it out."""
+        deployment = self.deployment
+        now = deployment.clock.now_us()
+        record = e.EventRecord(e.UNNUMBERED, 0, now, 0, self._name, job_id, 0, (e.Event(body),))
+        value = deployment.codec.encode(record)
+        producer = deployment.log.producer()
+        try:
+            producer.append([Append(deployment.topics.commands, partition, job_id.encode(), value, now // 1000)])
+        finally:
+            producer.close()
+
+    # --- end ---
+
+    def close(self) -> None:
+        """Frees what the client holds."""
+        self._submitter.close()
+        if self._past is not None:
+            self._past.close()
+        if self._own is not None:
+            self._own.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def operator() -> str:
+    """Who gives a command, for its record: the user and the machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _poll_for(reader: Reader, seconds: float) -> Iterator[None] | None:
+    reader.poll(1000, seconds)
+    return None
+
+
+__all__ = ["Client", "NotFound", "NotSucceeded", "Receipt", "Submission"]

@@ -1,0 +1,299 @@
+"""Reading the past: jobs and aggregates, now or as of a position, with or without a running worker.
+
+A partition is read from its store in the state folder, which another process may be writing; what the log holds beyond
+it is folded into memory on top. So answers always reflect the log's end. Without a usable store everything is folded.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+import structlog
+
+from ..core import state as s
+from ..core.partitioner import partition_for
+from ..ports.log import Log, Record
+from ..ports.store import Family, Put, Store, StoreError, View
+from ..store.keys import SEQ_MAX
+from ..store.memory import MemoryStore
+from ..store.opener import open_reader
+from ..store.overlay import Overlay
+from ..store.reader import ReadStore
+from ..store.working import COUNTS, POSITIONS, read_aggregate
+from .deployment import Deployment
+from .pending import Pending, read_pending
+from .recover import PartitionTopics, StoreAhead, Tail
+
+log = structlog.get_logger(__name__)
+
+#: What a fold goes on from, beside the versioned families that it reads through.
+_SEEDS = (POSITIONS, COUNTS)
+#: Records of a job that lie further apart than this are fetched by a reader of their own.
+_NEAR = 2000
+#: Called with a partition and the number of events folded so far.
+Progress = Callable[[int, int], None]
+
+
+class NotFound(Exception):
+    """There is no such job, aggregate, version or position. Names it and where it was looked for."""
+
+
+class FoundJob(NamedTuple):
+    """A job: where it is, what never changes about it, where it stands."""
+
+    job_id: str
+    partition: int
+    head: s.JobHead
+    state: s.JobState
+
+
+class JobFilter(NamedTuple):
+    """Which jobs are listed; None: any. `since` microseconds, of the submission."""
+
+    status: str | None = None
+    type: str | None = None
+    resource: str | None = None
+    since: int | None = None
+
+    def accepts(self, found: FoundJob) -> bool:
+        """Whether a job is listed."""
+        head = found.head
+        return (
+            (self.status is None or found.state.status == self.status)
+            and (self.type is None or head.type == self.type)
+            and (self.resource is None or head.resource == self.resource)
+            and (self.since is None or head.submitted_at >= self.since)
+        )
+
+
+class PartitionPast:
+    """One partition's state up to its log's end."""
+
+    def __init__(self, deployment: Deployment, partition: int, progress: Progress | None = None) -> None:
+        self.partition = partition
+        self.topics = PartitionTopics(deployment.topics.lifecycle, deployment.topics.domain, partition)
+        self._deployment = deployment
+        self._reader = self._open_reader()
+        try:
+            self._begin()
+        except StoreAhead as error:
+            self._warn(error)
+            self._drop_reader()
+            self._begin()
+        self.refresh(progress)
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next event will have."""
+        return self._tail.positions.seq
+
+    def refresh(self, progress: Progress | None = None) -> None:
+        """Folds what the log holds beyond what is known."""
+        bounds, offsets = self._deployment.log.bounds, self._tail.positions.offsets
+        topics = (self.topics.lifecycle, self.topics.domain)
+        if any(offsets.get(topic, 0) < bounds(topic, self.partition)[1] for topic in topics):
+            self._tail.catch_up(None if progress is None else lambda events: progress(self.partition, events))
+
+    def job(self, job_id: str) -> FoundJob | None:
+        """A job of this partition."""
+        raw = job_id.encode()
+        head = self.store.get(Family.PAYLOADS, raw)
+        return None if head is None else self._found(job_id, head)
+
+    def jobs(self) -> Iterator[FoundJob]:
+        """All jobs, by id."""
+        for raw, head in self.store.scan(Family.PAYLOADS):
+            yield self._found(raw.decode(), head)
+
+    def _found(self, job_id: str, head: bytes) -> FoundJob:
+        version = self.store.latest(Family.JOBS, job_id.encode())
+        assert version is not None, f"{job_id} has a head and no state"
+        return FoundJob(job_id, self.partition, s.decode_head(head), s.decode_job(version.value))
+
+    def pointers(self, job_id: str) -> Iterator[tuple[str, int]]:
+        """Topic and offset of a job's records, in log order."""
+        for _, value in self.store.scan(Family.TRACES, job_id.encode() + b"\0"):
+            yield self.topics.domain if value[0] else self.topics.lifecycle, int.from_bytes(value[1:], "big")
+
+    def close(self) -> None:
+        """Frees the store's files."""
+        self.store.close()
+        self._drop_reader()
+
+    def _begin(self) -> None:
+        self.store: Store = MemoryStore()
+        if self._reader is not None:
+            self.store = Overlay(MemoryStore(), self._reader, SEQ_MAX, _new_layer)
+            _seed(self.store, self._reader)
+        deployment = self._deployment
+        self._tail = Tail(deployment.log, deployment.codec, self.topics, self.store)
+
+    def _open_reader(self) -> ReadStore | None:
+        path = self._deployment.store_path(self.partition)
+        if not path.exists():
+            return None
+        try:
+            return open_reader(str(path))
+        except StoreError as error:
+            self._warn(error)
+            return None
+
+    def _warn(self, error: Exception) -> None:
+        log.warning("store not used; folding the log from its beginning", partition=self.partition, reason=str(error))
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _new_layer(path: str, seq: int) -> MemoryStore:
+    return MemoryStore(path)
+
+
+def _seed(store: Store, base: View) -> None:
+    """What an overlay does not read through, but a fold goes on from."""
+    found = [(key, base.get(Family.META, key)) for key in _SEEDS]
+    changes = [Put(Family.META, key, value) for key, value in found if value is not None]
+    changes.extend(Put(Family.RUNNING, key, value) for key, value in base.scan(Family.RUNNING))
+    store.write(changes)
+
+
+class Past:
+    """All partitions' past, each opened when it is first asked. Close it, or use it as a context manager."""
+
+    def __init__(self, deployment: Deployment, progress: Progress | None = None) -> None:
+        self.deployment = deployment
+        self._progress = progress
+        self._opened: dict[int, PartitionPast] = {}
+
+    def partition(self, number: int) -> PartitionPast:
+        """One partition's past."""
+        if number not in self._opened:
+            self._opened[number] = PartitionPast(self.deployment, number, self._progress)
+        return self._opened[number]
+
+    def home(self, key: str) -> PartitionPast:
+        """The partition that a resource or aggregate key is at home on."""
+        return self.partition(partition_for(key.encode(), self.deployment.partitions))
+
+    def refresh(self) -> None:
+        """Catches up with the log."""
+        for past in self._opened.values():
+            past.refresh()
+
+    def find(self, job_id: str) -> FoundJob:
+        """A job, its submission being accepted or still waiting on the jobs topic. Raises NotFound."""
+        pending = read_pending(self.deployment, job_id)
+        found = self.accepted(job_id)
+        if found is not None:
+            return found
+        if pending:
+            return _waiting(pending[0])
+        settings = self.deployment.settings
+        raise NotFound(
+            f"no job {job_id!r} in namespace {settings.namespace!r} on {self.deployment.log.url}: "
+            "`rewindq jobs list` shows what there is"
+        )
+
+    def accepted(self, job_id: str) -> FoundJob | None:
+        """A job that some partition has accepted."""
+        count = self.deployment.partitions
+        likely = partition_for(job_id.encode(), count)
+        # What is open already costs nothing to ask.
+        order = sorted(range(count), key=lambda number: (number not in self._opened, number != likely))
+        return next((found for number in order if (found := self.partition(number).job(job_id)) is not None), None)
+
+    def jobs(self, wanted: JobFilter, limit: int | None = None) -> tuple[list[FoundJob], int]:
+        """The newest `limit` of the jobs that the filter accepts, newest first, and how many it accepts."""
+        count = 0
+
+        def accepted() -> Iterator[tuple[int, str, FoundJob]]:
+            nonlocal count
+            for found in self._all_jobs():
+                if wanted.accepts(found):
+                    count += 1
+                    yield found.head.submitted_at, found.job_id, found
+
+        if limit is None:
+            chosen = sorted(accepted(), key=lambda entry: entry[:2], reverse=True)
+        else:
+            chosen = heapq.nlargest(limit, accepted(), key=lambda entry: entry[:2])
+        return [found for *_, found in chosen], count
+
+    def _all_jobs(self) -> Iterator[FoundJob]:
+        pending = {one.job_id: one for one in read_pending(self.deployment)}
+        for number in range(self.deployment.partitions):
+            for found in self.partition(number).jobs():
+                pending.pop(found.job_id, None)
+                yield found
+        yield from map(_waiting, pending.values())
+
+    def aggregate(self, key: str, seq: int | None = None) -> s.Aggregate:
+        """An aggregate as of event `seq` of its home partition (None: now); version 0 where it did not exist."""
+        return read_aggregate(self.home(key).store, key, seq)
+
+    def versions(self, key: str) -> Iterator[tuple[int, s.AggregateVersion]]:
+        """An aggregate's stored versions with the positions that wrote them, oldest first."""
+        for version in self.home(key).store.history(Family.AGGREGATES, key.encode()):
+            yield version.seq, s.decode_version(version.value)
+
+    def close(self) -> None:
+        """Frees all stores."""
+        for past in self._opened.values():
+            past.close()
+        self._opened = {}
+
+    def __enter__(self) -> Past:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _waiting(pending: Pending) -> FoundJob:
+    """A submission that no worker has taken in yet, as the job that it will be."""
+    body = pending.body
+    head = s.JobHead(
+        body.type,
+        pending.key,
+        None,
+        body.priority,
+        pending.submitted_at,
+        0,
+        body.digest,
+        body.payload,
+        body.payload_ref,
+        pending.trace_id,
+        parent=body.parent,
+        source_offset=pending.offset,
+    )
+    state = s.JobState(s.WAITING if body.due is None else s.DELAYED, due=body.due)
+    return FoundJob(pending.job_id, pending.partition, head, state)
+
+
+def read_at(log: Log, partition: int, places: Sequence[tuple[str, int]]) -> Iterator[Record]:
+    """The records at these (topic, offset), topic by topic; those that are no longer there are passed over."""
+    for topic in sorted({topic for topic, _ in places}):
+        low, end = log.bounds(topic, partition)
+        offsets = sorted(offset for place, offset in places if place == topic and low <= offset < end)
+        while offsets:
+            run = [offset for offset in offsets if offset - offsets[0] < _NEAR]
+            offsets = offsets[len(run) :]
+            yield from _read_run(log, topic, partition, run)
+
+
+def _read_run(log: Log, topic: str, partition: int, offsets: list[int]) -> Iterator[Record]:
+    wanted = frozenset(offsets)
+    reader = log.reader({(topic, partition): offsets[0]})
+    try:
+        while reader.position(topic, partition) <= offsets[-1]:
+            limit = offsets[-1] - reader.position(topic, partition) + 1
+            yield from (record for record in reader.poll(limit, 1.0) if record.offset in wanted)
+    finally:
+        reader.close()
