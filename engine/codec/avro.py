@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import fastavro
 import msgspec
+from fastavro.schema import SchemaParseException, UnknownType
 
 from rewindq.schemas import catalog
 
@@ -20,7 +21,7 @@ from ..core.events import BODIES, Event, EventRecord
 
 SINGLE_OBJECT = b"\xc3\x01"
 REGISTRY = b"\x00"
-_PREFIX = len("rewindq.")
+_PREFIX = "rewindq."
 _asdict = msgspec.structs.asdict
 
 
@@ -65,6 +66,7 @@ class Codec:
         if registry is not None:
             schema_id = registry.register(catalog.complete_schema(catalog.current_release()))
             self._frame = REGISTRY + schema_id.to_bytes(4, "big")
+            self._by_id[schema_id] = self._current
 
     def encode(self, record: EventRecord) -> bytes:
         """The record's framed bytes."""
@@ -76,7 +78,7 @@ class Codec:
         return out.getvalue()
 
     def decode(self, data: bytes | None) -> EventRecord:
-        """The record of framed bytes. Raises UndecodableRecord, whatever the bytes are."""
+        """The record of framed bytes. Raises UndecodableRecord, whatever they are, and what the registry raises."""
         if not data:
             raise UndecodableRecord("the record is empty")
         writer, start = self._writer_schema(data)
@@ -111,14 +113,26 @@ class Codec:
         if self._registry is None:
             raise UnknownSchema(f"the record names registry schema {schema_id}, but no schema_registry_url is set")
         if schema_id not in self._by_id:
-            self._by_id[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))
+            self._by_id[schema_id] = _event_schema(schema_id, self._registry.schema(schema_id))
         return self._by_id[schema_id]
+
+
+def _event_schema(schema_id: int, schema: dict[str, Any]) -> Any:
+    """A foreign schema, parsed, if it is one of ours at all."""
+    try:
+        parsed = fastavro.parse_schema(schema)
+    except (SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as error:
+        raise UnknownSchema(f"registry schema {schema_id} is no Avro schema that can be read: {error}") from error
+    name = parsed.get("name") if isinstance(parsed, dict) else None
+    if name != _PREFIX + catalog.ROOT:
+        raise UnknownSchema(f"registry schema {schema_id} is of {name}, not of {_PREFIX + catalog.ROOT}")
+    return parsed
 
 
 def _event_datum(event: Event) -> dict[str, Any]:
     datum = _asdict(event)
     body = event.body
-    datum["body"] = ("rewindq." + type(body).__name__, _asdict(body))
+    datum["body"] = (_PREFIX + type(body).__name__, _asdict(body))
     return datum
 
 
@@ -129,7 +143,7 @@ def _record(datum: dict[str, Any]) -> EventRecord:
 
 def _event(datum: dict[str, Any]) -> Event:
     name, fields = datum["body"]
-    kind = BODIES[name[_PREFIX:]]
+    kind = BODIES[name.removeprefix(_PREFIX)]
     if "deleted" in fields:
         fields["deleted"] = tuple(fields["deleted"])
     elif "secrets" in fields:

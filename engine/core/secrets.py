@@ -40,10 +40,12 @@ def _collect(value: object, path: list[str], found: list[str]) -> None:
     if isinstance(value, list):
         for item in value:
             _collect(item, path, found)
-    elif not path:
-        found.append(value if isinstance(value, str) else str(value))
-    elif isinstance(value, dict) and path[0] in value:
-        _collect(value[path[0]], path[1:], found)
+    elif isinstance(value, dict):
+        # At the path's end, all that the secret holds is secret.
+        for item in [value.get(path[0])] if path else value.values():
+            _collect(item, path[1:], found)
+    elif not path and value is not None:
+        found.append(str(value))
 
 
 def scrub(data: bytes, secrets: list[str]) -> bytes:

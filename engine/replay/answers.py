@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from ..core import events as e
 from ..core.retry import FailureClass
+from ..core.values import ValueRefused
 from ..effects.errors import (
     EffectBusy,
     EffectConflict,
@@ -22,6 +23,10 @@ from ..effects.gate import EffectCall
 from .recording import Occurred, Step
 
 
+#: How the gate says that a call was done whose answer it could not keep.
+_UNRECORDED = "the call returned, but its answer cannot be recorded: "
+
+
 class RecordedError(Exception):
     """Stands for a recorded exception whose class is not to be found any more. `name` is the class's."""
 
@@ -34,9 +39,7 @@ def effect_failure(call: EffectCall, at: Occurred) -> tuple[StepError, str | Non
     """The error of an effect that did not succeed, and the name of its class when that is missing."""
     body = at.body
     if isinstance(body, e.EffectInDoubt):
-        resolvable = call.idempotent or call.on_doubt is not None
-        message = f"effect {call.name!r} with key {call.key!r} is in doubt: {body.reason}"
-        return (InDoubt if resolvable else Unresolved)(message, step=call.step), None
+        return _in_doubt(call, body.reason), None
     if isinstance(body, e.IdempotencyConflict):
         message = (
             f"effect {call.name!r}: key {call.key!r} was used with other content "
@@ -46,12 +49,29 @@ def effect_failure(call: EffectCall, at: Occurred) -> tuple[StepError, str | Non
     return _rejected(call, body)
 
 
+def _in_doubt(call: EffectCall, reason: str) -> InDoubt:
+    if reason.startswith(_UNRECORDED):
+        detail = reason.removeprefix(_UNRECORDED)
+        raised: InDoubt = Unresolved(
+            f"effect {call.name!r} was done, but its answer cannot be recorded: {detail}", step=call.step
+        )
+        raised.__cause__ = made(ValueRefused, detail)
+        return raised
+    resolvable = call.idempotent or call.on_doubt is not None
+    message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
+    raised = (InDoubt if resolvable else Unresolved)(message, step=call.step)
+    name, _, detail = reason.partition(": ")
+    kind = exception_class(name, call.function)
+    raised.__cause__ = RecordedError(name, detail) if kind is None else made(kind, detail)
+    return raised
+
+
 def _rejected(call: EffectCall, body: e.EffectFailed) -> tuple[StepError, str | None]:
     name = body.exception or "Exception"
     raised = EffectRejected(f"{name.rpartition('.')[2]}: {body.reason}", step=call.step)
     raised.failure_class = FailureClass(body.failure_class)
     kind = exception_class(name, call.function)
-    raised.__cause__ = RecordedError(name, body.reason) if kind is None else _made(kind, body.reason)
+    raised.__cause__ = RecordedError(name, body.reason) if kind is None else made(kind, body.reason)
     return raised, name if kind is None else None
 
 
@@ -68,7 +88,7 @@ def attempt_refusal(call_step: str, body: e.AttemptFailed, function: Callable[..
     raised = kind(body.reason, step=call_step)
     raised.failure_class = FailureClass(body.failure_class)
     if own is not None and not issubclass(own, StepError):
-        raised.__cause__ = _made(own, body.reason)
+        raised.__cause__ = made(own, body.reason)
     return raised
 
 
@@ -86,7 +106,7 @@ def lease_refusal(step: Step, resource: str, wait: float, body: e.LeaseRefused) 
     return LeaseUnavailable(f"{resource} is held by {body.holder}; waited {wait:g} s", step=step.name)
 
 
-def _made(kind: type[BaseException], message: str) -> BaseException:
+def made(kind: type[BaseException], message: str) -> BaseException:
     """An exception as it was raised, as far as it is recorded: its class and message; its own `__init__` may want
     arguments that nobody knows any more.
     """

@@ -116,6 +116,7 @@ class ForkSession(ReplaySession):
         """What the branch's own past says, else the recorded answer, else a stub, else blocked."""
         if self.matcher.knows(call.step):
             return super().judge(call, request)
+        request = self.masked(request)
         known = self._states.idempotency_at(call.key)
         decision = d.decide_effect(known, request, self.job_id, False)
         if isinstance(decision, d.Answered):

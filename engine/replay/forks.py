@@ -86,7 +86,7 @@ def fork(
 
 def _partition(deployment: Deployment, job: JobPast) -> Partition:
     past = job.past
-    return Partition(past.store, deployment.log, deployment.codec, past.topics, past.seq)
+    return Partition(past.store, deployment.log, deployment.codec, past.topics, past.next_seq)
 
 
 def _request(deployment: Deployment, job: JobPast, base: Base, app: str, options: ForkOptions) -> Request:

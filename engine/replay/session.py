@@ -178,6 +178,7 @@ class ReplaySession:
 
     def judge(self, call: EffectCall, request: d.EffectRequest) -> Verdict:
         """The recorded answer when the request is the recorded one, else a stub, else blocked."""
+        request = self.masked(request)
         refused = self._refused_then(call)
         if refused is not None:
             return Recorded(None, refused)
@@ -190,6 +191,12 @@ class ReplaySession:
             return self.without_answer(call, "the recording has another request for this step")
         self._check_key(step, request)
         return self.answer(call, step)
+
+    def masked(self, request: d.EffectRequest) -> d.EffectRequest:
+        """The request without the payload's secrets in what people see of it."""
+        if request.meta is None:
+            return request
+        return request._replace(meta=scrub(request.meta, self.setting.secrets))
 
     def request_differs(self, call: EffectCall, request: d.EffectRequest, recorded: tuple[str, bytes | None]) -> None:
         """Lists that the code asks for something else than was recorded."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
 
+from ..codec.avro import UndecodableRecord
 from ..core import events as e
 from ..core import state as s
 from ..core import values
@@ -23,12 +25,10 @@ from .ids import new_id
 from .past import FoundJob, NotFound, Past
 from .settings import load_settings
 from .show import job_shown
-from .submitting import Receipt, Submission, Submitter
+from .submitting import Prepared, Receipt, Submission, SubmissionRefused, Submitter
 
 #: Submissions appended at once by `submit_many`.
 BATCH = 1000
-#: A job's end is looked for at least this often while waiting, in seconds.
-_LOOK_EVERY = 0.5
 #: Where a wait ends: the job will not go on by itself.
 ENDED = s.TERMINAL | {s.INVESTIGATION}
 
@@ -51,27 +51,25 @@ class Client:
     """
 
     def __init__(
-        self, log: str | None = None, namespace: str | None = None, *, app: App | None = None, **settings: Any
+        self,
+        log: str | None = None,
+        namespace: str | None = None,
+        *,
+        app: App | None = None,
+        deployment: Deployment | None = None,
+        **settings: Any,
     ) -> None:
-        """Opens the log. Raises SettingsError, LogUnavailable."""
-        self._own = Deployment.open(load_settings(log=log, namespace=namespace, **settings))
-        self._start(self._own, app)
+        """Opens the log, unless an open `deployment` is given, which then stays open when the client is closed.
 
-    @classmethod
-    def over(cls, deployment: Deployment, app: App | None = None) -> Self:
-        """A client of an open deployment, which stays open when the client is closed."""
-        client = cls.__new__(cls)
-        client._own = None  # type: ignore[assignment]
-        client._start(deployment, app)
-        return client
-
-    def _start(self, deployment: Deployment, app: App | None) -> None:
-        self.deployment = deployment
+        Raises SettingsError, LogUnavailable.
+        """
+        self._owned = deployment is None
+        self.deployment = deployment or Deployment.open(load_settings(log=log, namespace=namespace, **settings))
         self._app = app
         self._ready = False
         self._past: Past | None = None
         self._name = f"client-{socket.gethostname()}-{os.getpid()}"
-        self._submitter = Submitter(deployment, app, self._name)
+        self._submitter = Submitter(self.deployment, app, self._name)
 
     # --- submitting ---
 
@@ -94,17 +92,22 @@ class Client:
 
     def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt]:
         """Submits jobs in batches of 1000, in order; raises as `submit` does. Earlier batches stay accepted then."""
-        self._ensure_topics()
         receipts: list[Receipt] = []
         remaining = iter(submissions)
         while batch := list(islice(remaining, BATCH)):
-            receipts += self._submitter.send([self._submitter.prepare(one) for one in batch])
+            receipts += self.send([self.prepare(one) for one in batch])
         return receipts
 
-    def _ensure_topics(self) -> None:
+    def prepare(self, submission: Submission) -> Prepared:
+        """Checks a submission and makes its record; nothing is sent. Raises SubmissionRefused, BodyTooLarge."""
         if not self._ready:
             self.deployment.ensure_topics()
             self._ready = True
+        return self._submitter.prepare(submission)
+
+    def send(self, prepared: Sequence[Prepared]) -> list[Receipt]:
+        """Appends what was prepared, as one batch. Raises AppendRefused, OutcomeUnknown as `submit` does."""
+        return self._submitter.send(prepared)
 
     # --- asking ---
 
@@ -142,17 +145,28 @@ class Client:
         """
         clock = self.deployment.clock
         deadline = clock.monotonic() + timeout
-        # Opened before the first look: what happens behind it is never missed.
+        found = self.past.find(job_id)
+        if found.state.status in ENDED:
+            return found
+        # Opened before the next look: what happens behind it is never missed.
         reader = self._watch()
         try:
-            while True:
-                found = self.past.find(job_id)
-                left = deadline - clock.monotonic()
-                if found.state.status in ENDED or left <= 0:
-                    return found
-                _poll_for(reader, min(left, _LOOK_EVERY))
+            found = self.past.accepted(job_id) or found
+            while found.state.status not in ENDED and clock.monotonic() < deadline:
+                self._until_heard_of(reader, job_id, deadline)
+                found = self.past.accepted(job_id) or found
+            return found
         finally:
             reader.close()
+
+    def _until_heard_of(self, reader: Reader, job_id: str, deadline: float) -> None:
+        """Returns when the lifecycle topic says something new of the job, or at the deadline."""
+        clock, decode = self.deployment.clock, self.deployment.codec.decode
+        while (left := deadline - clock.monotonic()) > 0:
+            for record in reader.poll(1000, left):
+                with contextlib.suppress(UndecodableRecord):
+                    if decode(record.value).job_id == job_id:
+                        return
 
     def _watch(self) -> Reader:
         deployment = self.deployment
@@ -211,8 +225,8 @@ class Client:
         self._submitter.close()
         if self._past is not None:
             self._past.close()
-        if self._own is not None:
-            self._own.close()
+        if self._owned:
+            self.deployment.close()
 
     def __enter__(self) -> Self:
         return self
@@ -232,9 +246,4 @@ def operator() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _poll_for(reader: Reader, seconds: float) -> Iterator[None] | None:
-    reader.poll(1000, seconds)
-    return None
-
-
-__all__ = ["Client", "NotFound", "NotSucceeded", "Receipt", "Submission"]
+__all__ = ["Client", "NotFound", "NotSucceeded", "Receipt", "Submission", "SubmissionRefused"]

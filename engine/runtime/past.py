@@ -187,7 +187,12 @@ class Past:
 
     def find(self, job_id: str) -> FoundJob:
         """A job, its submission being accepted or still waiting on the jobs topic. Raises NotFound."""
+        found = self.accepted(job_id)
+        if found is not None:
+            return found
+        # Read before looking again: what was taken in meanwhile is found there, and never in neither place.
         pending = read_pending(self.deployment, job_id)
+        self.refresh()
         found = self.accepted(job_id)
         if found is not None:
             return found

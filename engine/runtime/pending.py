@@ -72,6 +72,4 @@ def _pending(deployment: Deployment, record: Record) -> Pending | None:
     if not isinstance(body, e.JobSubmitted) or not decoded.job_id:
         return None
     key = body.key or decoded.job_id
-    return Pending(
-        decoded.job_id, record.partition, record.offset, key, decoded.timestamp, decoded.trace_id, body
-    )
+    return Pending(decoded.job_id, record.partition, record.offset, key, decoded.timestamp, decoded.trace_id, body)

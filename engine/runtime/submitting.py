@@ -16,7 +16,7 @@ from ..core.times import BadTime, duration_us
 from ..ports.log import Append, OutcomeUnknown, Producer
 from .app import App
 from .context import encode_payload
-from .deployment import BodyTooLarge, Deployment
+from .deployment import Deployment
 from .ends import describe
 from .ids import new_id
 
@@ -171,6 +171,3 @@ def _text(field: str, value: object, limit: int) -> None:
 def _named(prepared: Sequence[Prepared]) -> str:
     first = prepared[0].job_id
     return f"job {first}" if len(prepared) == 1 else f"jobs {first} to {prepared[-1].job_id} ({len(prepared)})"
-
-
-__all__ = ["BodyTooLarge", "Prepared", "Receipt", "Submission", "SubmissionRefused", "Submitter"]

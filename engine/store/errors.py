@@ -70,7 +70,8 @@ class Guard:
         self._lock.release()
         # rocksdict raises bare Exception; anything more exact is the caller's own mistake.
         if error is not None and (type(error) is Exception or isinstance(error, DbClosedError)):
-            raise translate(self._path, error) from error.with_traceback(None)  # its frames hold iterators
+            del trace  # its frames hold iterators, and an error that is kept would keep the folder open
+            raise translate(self._path, error) from error.with_traceback(None)
 
     def close(self) -> bool:
         """Refuses all later calls, once the one under way has ended. False when it was closed already."""

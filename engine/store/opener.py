@@ -63,7 +63,7 @@ def open_reader(path: str) -> ReadStore:
 def open_overlay_reader(path: str, base: View, seq: int) -> ReadStore:
     """A branch's overlay for reading, over `base` as of `seq`. Raises like `open_reader`."""
     _check_overlay(Path(path), seq)
-    return OverlayReader(_open_reader(Path(path)), base, seq, _new_layer)
+    return OverlayReader(_open_reader(Path(path)), base, seq)
 
 
 def set_aside(path: str) -> str:
@@ -124,7 +124,7 @@ def _writer(folder: Path, database: Rdict, columns: dict[Family, Column]) -> Roc
 
 
 def _open_reader(folder: Path) -> RocksReader:
-    return RocksReader(str(folder), partial(_open_for_reading, folder), lambda: _existing(folder).uuid, _new_layer)
+    return RocksReader(str(folder), partial(_open_for_reading, folder), lambda: _existing(folder).uuid)
 
 
 def _open_for_reading(folder: Path) -> Opened:

@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol
 
 from rocksdict import Rdict
 
-from ..ports.store import Family, Store, StoreDamaged, StoreError, View
+from ..ports.store import Family, StoreDamaged, StoreError, View
 from .content import AsOf, Entry, digest_of
 from .errors import translate
-from .overlay import NewLayer, Overlay, OverlayView, own_entries
+from .overlay import OverlayView, own_entries
 from .rocks import Column, RocksReads
 
 #: How often a flush by the owner may come in between.
@@ -32,10 +32,6 @@ class ReadStore(View, Protocol):
 
     def view(self, seq: int) -> View:
         """A read-only view as of a position."""
-        ...
-
-    def branch(self, path: str, seq: int) -> Store:
-        """A writable overlay in the new folder `path`, over what this shows as of `seq`."""
         ...
 
     def digest(self, *, skip: Sequence[bytes] = ()) -> str:
@@ -86,10 +82,8 @@ def _manifest(folder: Path) -> tuple[str, int] | None:
 class RocksReader(RocksReads):
     """A `ReadStore`. `current_uuid` tells which store the folder holds now: an owner may have rebuilt it."""
 
-    def __init__(
-        self, path: str, open_: Callable[[], Opened], current_uuid: Callable[[], str], new_layer: NewLayer
-    ) -> None:
-        self._open, self._current_uuid, self._new_layer = open_, current_uuid, new_layer
+    def __init__(self, path: str, open_: Callable[[], Opened], current_uuid: Callable[[], str]) -> None:
+        self._open, self._current_uuid = open_, current_uuid
         self._opened = open_()
         super().__init__(path, self._opened.database, self._opened.columns)
 
@@ -118,10 +112,6 @@ class RocksReader(RocksReads):
         """A read-only view as of a position."""
         return AsOf(self, seq)
 
-    def branch(self, path: str, seq: int) -> Store:
-        """A writable overlay in the new folder `path`."""
-        return Overlay(self._new_layer(path, seq), self, seq, self._new_layer)
-
     def close(self) -> None:
         """Ends scans under way with a StoreError and removes the reader's own files."""
         if self._guard.close():
@@ -134,10 +124,9 @@ class RocksReader(RocksReads):
 class OverlayReader(OverlayView):
     """A branch for reading. `refresh` and `close` are of the branch's own store; its base is the caller's."""
 
-    def __init__(self, own: RocksReader, base: View, seq: int, new_layer: NewLayer) -> None:
+    def __init__(self, own: RocksReader, base: View, seq: int) -> None:
         super().__init__(own, base, seq)
         self._reader = own
-        self._new_layer = new_layer
 
     def refresh(self) -> None:
         """Catches up with what the branch's owner has written."""
@@ -146,10 +135,6 @@ class OverlayReader(OverlayView):
     def view(self, seq: int) -> View:
         """A read-only view as of a position."""
         return AsOf(self, seq)
-
-    def branch(self, path: str, seq: int) -> Store:
-        """A branch of this branch, in the new folder `path`."""
-        return Overlay(self._new_layer(path, seq), self, seq, self._new_layer)
 
     def entries(self, family: Family) -> Iterator[Entry]:
         """The branch's own content."""

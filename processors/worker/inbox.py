@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import structlog
 
-from rewindq.engine.ports.log import LogError, Member, Record
+from rewindq.engine.ports.log import Member, Record
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +72,10 @@ class Inbox:
         """Whether the member owns the partition now."""
         return partition in self._owned
 
+    def owns_only(self, partitions: Collection[int]) -> bool:
+        """Whether these are all the partitions that the member owns."""
+        return self._owned.issubset(partitions)
+
     @property
     def busy(self) -> bool:
         """Whether anything waits for the loop."""
@@ -101,7 +105,7 @@ class Inbox:
                     if len(self._records) >= BUFFER_MAX:
                         self._room.clear()
                     self._loop.call_soon_threadsafe(self._wake)
-        except LogError as error:
+        except Exception as error:  # noqa: BLE001 - told to the worker, which ends by name
             self.error = error
             log.error("the log cannot be read any more", error=str(error))
             self._loop.call_soon_threadsafe(self._wake)

@@ -21,7 +21,7 @@ import structlog
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.decide import decide_lost, doubts
-from rewindq.engine.ports.log import AppendRefused, Fenced, Member, OutcomeUnknown, Record
+from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, LogUnavailable, Member, OutcomeUnknown, Record
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 
 #: Waiting jobs of one partition kept in memory; beyond, its inputs stay on the log until there is room.
 READY_MAX = 20_000
+#: A partition whose commit or takeover failed is taken over anew after this many seconds.
+RETRY_DELAY = 0.2
 #: Records taken in between two commits, so that a large backlog does not make one endless turn.
 INTAKE_MAX = 1_000
 
@@ -128,6 +130,7 @@ class Worker:
         self._wakeup.set()
 
     async def _pass(self) -> None:
+        self.failure = self.failure or self._inbox.error
         self._gather()
         self._start_commit()
         self._update_report()
@@ -231,12 +234,13 @@ class Worker:
             self.report.turns += 1
             for run in starting:
                 self._attempts.spawn(run)
-        except (Fenced, OutcomeUnknown, AppendRefused) as error:
-            # Fenced: surely not done. Unknown: whoever owns the partition next reads the log's end and learns it.
+        except LogError as error:
+            # Fenced, refused: surely not done. Unknown: whoever owns the partition next reads the log's end and learns.
             log.warning("commit failed; its partitions are given up", error=str(error), kind=type(error).__name__)
             for owner in owners:
                 self._drop(owner.partition)
-            self._inbox.rejoin(sorted(owner.partition for owner in owners))
+            again = partial(self._inbox.rejoin, sorted(owner.partition for owner in owners))
+            asyncio.get_running_loop().call_later(RETRY_DELAY, again)
         except Exception as error:  # noqa: BLE001 - a store that cannot be written ends the worker, by name
             self.failure = error
         finally:
@@ -265,10 +269,10 @@ class Worker:
         )
         try:
             taken: Taken = await loop.run_in_executor(None, work)
-        except (Fenced, OutcomeUnknown) as error:
+        except (Fenced, OutcomeUnknown, AppendRefused, LogUnavailable) as error:
             log.warning("takeover failed", partition=partition, error=str(error))
             if self._inbox.owns(partition):
-                loop.call_later(0.2, self._inbox.rejoin, [partition])
+                loop.call_later(RETRY_DELAY, self._inbox.rejoin, [partition])
         except Exception as error:  # noqa: BLE001 - told to the operator by the daemon, with what to do
             self.failure = error
         else:
@@ -403,6 +407,8 @@ class Worker:
 
     def _is_idle(self) -> bool:
         if self._commit is not None or self._taking or self._inbox.busy or not self._owners:
+            return False
+        if not self._inbox.owns_only(self._owners):
             return False
         for owner in self._owners.values():
             if owner.has_work or any(owner.states.counts.get(status) for status in s.ACTIVE):

@@ -6,11 +6,12 @@ import threading
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from tests.support.kafka import Space, event, poll_until
 
 from rewindq.engine.log.kafka.settings import MESSAGE_BYTES_MAX
+from rewindq.engine.log.kafka.transactions import Transactions
 from rewindq.engine.ports.log import AppendRefused, Turn
 
 pytestmark = pytest.mark.kafka
@@ -68,6 +69,24 @@ def test_a_turn_refused_by_the_broker_leaves_nothing(space: Space, monkeypatch: 
         member.commit(Turn([event(space.events, "a"), event(space.events, "x", 9)], {}, frozenset({0})))
     member.commit(Turn([event(space.events, "b")], {}, frozenset({0})))
     assert [r.value for r in space.read(space.events)] == [b"b"]
+    member.close()
+
+
+def test_a_turn_that_fails_before_its_commit_is_aborted(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are with the broker already, and must neither appear nor stand in the next turn's way."""
+    member, told = space.join()
+    poll_until(lambda: told.owned == {0, 1}, member)
+
+    def failing(_self: Transactions, producer: Producer, *_: object) -> None:
+        assert producer.flush(10) == 0
+        raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transactions, "_send_offsets", failing)
+        with pytest.raises(AppendRefused, match="nothing was appended"):
+            member.commit(Turn([event(space.events, "half")], {}, frozenset({0})))
+    member.commit(Turn([event(space.events, "whole")], {}, frozenset({0})))
+    assert [r.value for r in space.read(space.events)] == [b"whole"]
     member.close()
 
 

@@ -62,7 +62,7 @@ def test_exit_statuses_name_what_is_wrong(shop: Shop) -> None:
     blocked = rewindq(shop, "replay", "job-4", "--mode", "dry-run", "--app", SHOP)
     assert blocked.code == 4 and "replay_shop.py" in blocked.out
     cases = [
-        (5, "no job 'nobody'", ("replay", "nobody")),
+        (5, "a job 'nobody'", ("replay", "nobody")),
         (5, "no attempt 7", ("replay", "job-1", "--attempt", "7")),
         (2, "no app to run", ("replay", "job-1", "--mode", "dry-run")),
         (2, "MODULE:ATTRIBUTE", ("replay", "job-1", "--mode", "dry-run", "--app", "nonsense")),

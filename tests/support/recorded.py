@@ -93,20 +93,23 @@ def record(place: Deployment, app: App, job_type: str, payload: Mapping[str, Any
 
 
 def dry_run(
-    place: Deployment, job: JobPast, app: App, number: int | None = None, recording: Recording | None = None, **options: Any
+    place: Deployment,
+    job: JobPast,
+    app: App,
+    number: int | None = None,
+    recording: Recording | None = None,
+    **options: Any,
 ) -> Replay:
     """A dry-run in this process; `recording` stands in for the job's own."""
     if recording is not None:
-        job = JobPast(job.past, job.head, recording)
+        job = job.with_recording(recording)
     attempt = job.recording.attempt(number)
     assert attempt.started is not None
     request = make_request(place, job, attempt, "dry-run", "test:app", attempt.started.seq, LIMIT)
     return _run(place, job, app, msgspec.structs.replace(request, **options))
 
 
-def fork(
-    place: Deployment, job: JobPast, app: App, base: int, number: int | None = None, **options: Any
-) -> Replay:
+def fork(place: Deployment, job: JobPast, app: App, base: int, number: int | None = None, **options: Any) -> Replay:
     """A fork's run in this process; nothing is appended."""
     attempt: Attempt = job.recording.attempt(number)
     request = make_request(place, job, attempt, "fork", "test:app", base, LIMIT)

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rewindq import App
+from rewindq.engine.blobs.folder import FolderBlobs
+from rewindq.engine.codec.avro import Codec
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.partitioner import partition_for
-from rewindq.engine.ports.log import Append
+from rewindq.engine.ports.log import Append, Log
+from rewindq.engine.runtime.clock import SystemClock
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
@@ -24,10 +27,14 @@ from rewindq.processors.worker.worker import Report, Worker, WorkerOptions
 class Shop:
     """Submit with `submit`, run with `run`, look with `job`, `events` and `aggregate` (all read from the log)."""
 
-    def __init__(self, folder: Path, app: App, *, partitions: int = 1, **settings: Any) -> None:
+    def __init__(self, folder: Path, app: App, *, partitions: int = 1, log: Log | None = None, **settings: Any) -> None:
         self.app = app
         given = {"log": f"sqlite:///{folder}/log.db", "state_dir": folder / "state", "partitions": partitions}
-        self.deployment = Deployment.open(load_settings(**{**given, **settings}))
+        loaded = load_settings(**{**given, **settings})
+        if log is None:
+            self.deployment = Deployment.open(loaded)
+        else:
+            self.deployment = Deployment(loaded, log, Codec(), FolderBlobs(folder / "blobs"), SystemClock())
         self.deployment.ensure_topics()
         self.topics = self.deployment.topics
 

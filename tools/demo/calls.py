@@ -50,6 +50,13 @@ class Lines:
             raise Unavailable(f"{service}: {answer['reason']}")
         return answer["receipt"]
 
+    async def close(self) -> None:
+        """Closes the idle connections."""
+        while self._idle:
+            writer = self._idle.pop().writer
+            writer.close()
+            await writer.wait_closed()
+
     async def _take(self) -> _Connection:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:

@@ -118,7 +118,6 @@ async def serve(arguments: argparse.Namespace) -> None:
         task.add_done_callback(callers.discard)
         await talk(services, reader, writer)
 
-    address.unlink(missing_ok=True)  # left behind by a process that was killed
     server = await asyncio.start_unix_server(accept, address)
     print(f"the services listen on {address}", flush=True)
     await _told_to_end(arguments.attached)

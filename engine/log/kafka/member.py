@@ -230,7 +230,7 @@ class KafkaMember:
         for partition in sorted(self._unstable):
             try:
                 # One by one: the coordinator's answer for several is withheld when one of them is undecided.
-                stable[partition] = -1
+                stable |= self._stored_offsets([partition], _STABLE_WAIT)
             except LogUnavailable:
                 continue  # still undecided, or the coordinator is away: asked again by the next poll
         ready = sorted(self._unstable & stable.keys())

@@ -216,3 +216,14 @@ def test_a_scan_survives_changes_of_what_it_reads(store: Store) -> None:
         store.write([Delete(READY, key)])
     assert seen == [b"%04d" % number for number in range(3000)]
     assert list(store.scan(READY)) == []
+
+
+def test_what_is_deleted_ahead_of_a_scan_ends_it_early_at_worst(store: Store) -> None:
+    want = [b"%04d" % number for number in range(3000)]
+    store.write([Put(READY, key, b"v") for key in want])
+    under_way = store.scan(READY)
+    seen = [next(under_way)[0]]
+    store.write([Delete(READY, key) for key in want])
+    seen += [key for key, _ in under_way]
+    assert seen == want[: len(seen)]
+    assert len(seen) < len(want)

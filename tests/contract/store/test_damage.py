@@ -79,6 +79,11 @@ def delete_current(folder: Path) -> None:
     (folder / "CURRENT").unlink()
 
 
+def delete_current_and_logs(folder: Path) -> None:
+    for path in (folder / "CURRENT", *folder.glob("*.log")):
+        path.unlink()
+
+
 def garble_current(folder: Path) -> None:
     (folder / "CURRENT").write_bytes(b"\x00\x00\x00")
 
@@ -92,6 +97,7 @@ DAMAGES = [
     flip_manifest,
     empty_manifest,
     delete_current,
+    delete_current_and_logs,
     garble_current,
 ]
 
@@ -114,6 +120,16 @@ def test_a_reader_reports_it_too(folder: Path, damage: Callable[[Path], None]) -
     damage(folder)
     with pytest.raises(StoreDamaged, match="is damaged"):
         open_reader(str(folder)).digest()
+
+
+def test_an_error_that_is_kept_does_not_keep_the_folder(folder: Path) -> None:
+    flip_first_block(folder)
+    store = open_store(str(folder), branch="", partition=0)
+    with pytest.raises(StoreDamaged) as kept:
+        store.digest()
+    store.close()
+    open_store(str(folder), branch="", partition=0).close()
+    assert kept.value.__cause__ is not None
 
 
 def test_a_flipped_byte_never_changes_what_is_read(folder: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.store_process import POSITION, written
 
 from rewindq.engine.ports.store import Family, Put, StoreError, StoreInUse
 from rewindq.engine.store.memory import MemoryStore
-from rewindq.engine.store.opener import open_overlay_reader, open_reader, open_store, set_aside
+from rewindq.engine.store.opener import new_overlay, open_overlay_reader, open_reader, open_store, set_aside
 
 pytestmark = pytest.mark.process
 
@@ -150,6 +150,20 @@ def test_a_reader_needs_no_owner_and_leaves_nothing_behind(tmp_path: Path, monke
         reader.refresh()
 
 
+def test_a_reader_follows_an_owner_that_came_later(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    open_store(path, branch="", partition=0).close()
+    reader = open_reader(path)
+    store = open_store(path, branch="", partition=0)
+    written(store, 2)
+    reader.refresh()
+    assert reader.digest() == expected_digest(2)
+    store.close()
+    reader.refresh()
+    assert reader.digest() == expected_digest(2)
+    reader.close()
+
+
 def test_a_reader_finds_the_store_that_was_rebuilt_in_its_place(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     store = open_store(path, branch="", partition=0)
@@ -176,7 +190,7 @@ def test_a_branch_over_a_base_that_goes_on(tmp_path: Path) -> None:
         for _ in range(3):
             step(process)
         base = open_reader(str(tmp_path / "s"))
-        overlay = base.branch(str(tmp_path / "b"), 2)
+        overlay = new_overlay(str(tmp_path / "b"), base, 2)
         overlay.write([Put(Family.JOBS, b"own", b"v", 9)])
         reader = open_overlay_reader(str(tmp_path / "b"), base, 2)
         step(process)
@@ -187,7 +201,7 @@ def test_a_branch_over_a_base_that_goes_on(tmp_path: Path) -> None:
         assert reader.latest(Family.JOBS, b"own") == (9, b"v")
         reader.refresh()
         assert reader.latest(Family.JOBS, b"own") == (10, b"v")
-        nested = reader.branch(str(tmp_path / "nested"), 9)
+        nested = new_overlay(str(tmp_path / "nested"), reader, 9)
         assert nested.latest(Family.JOBS, b"own") == (9, b"v")
         nested.close()
         reader.close()
@@ -205,7 +219,12 @@ def test_a_second_owner_is_refused_and_the_first_named(tmp_path: Path) -> None:
         assert step(process) == 1
         process.kill()
         process.wait()
-        store = open_store(path, branch="", partition=0)  # the note of a killed owner is not believed
+        kept = set_aside(path)  # the note of a killed owner is not believed
+        Path(kept).rename(path)
+        note = tmp_path / "s" / "owner.json"
+        note.write_text(note.read_text().replace(str(process.pid), str(os.getpid())))
+        Path(set_aside(path)).rename(path)  # nor one whose number now belongs to a process that began later
+        store = open_store(path, branch="", partition=0)
         with pytest.raises(StoreInUse, match=rf"process {os.getpid()}\b"):
             open_store(path, branch="", partition=0)
         store.close()

@@ -339,9 +339,7 @@ def test_steps_side_by_side_have_no_order(place: Deployment) -> None:
 
     async def handler(ctx: Context, job: Order) -> list[str]:
         names = [("a", 5), ("b", 1), ("c", 3)]
-        return list(
-            await asyncio.gather(*(ctx.effect(name, slow, name, turns, key=name) for name, turns in names))
-        )
+        return list(await asyncio.gather(*(ctx.effect(name, slow, name, turns, key=name) for name, turns in names)))
 
     with record(place, app_of(handler), "order", {"order_id": "o1"}, "order:o1") as job:
         replay = rerun(place, job, handler)

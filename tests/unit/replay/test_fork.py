@@ -175,7 +175,7 @@ def test_a_stub_that_fails_is_the_effects_failure(place: Deployment, job: JobPas
 
 
 def partition_of(place: Deployment, job: JobPast) -> Partition:
-    return Partition(job.past.store, place.log, place.codec, job.past.topics, job.past.seq)
+    return Partition(job.past.store, place.log, place.codec, job.past.topics, job.past.next_seq)
 
 
 def test_points_resolve_to_positions(place: Deployment, job: JobPast) -> None:

@@ -1,0 +1,5 @@
+"""`python -m rewindq.tools.cli`."""
+
+from . import main
+
+main()
