@@ -22,7 +22,6 @@ from ..effects.errors import (
 from ..effects.gate import EffectCall
 from .recording import Occurred, Step
 
-
 #: How the gate says that a call was done whose answer it could not keep.
 _UNRECORDED = "the call returned, but its answer cannot be recorded: "
 

@@ -187,6 +187,11 @@ def folder(deployment: Deployment, name: str) -> Path:
     return deployment.branch_folder(branch_name(name))
 
 
+def overlay_path(deployment: Deployment, name: str) -> Path:
+    """The folder of the overlay of the one partition that a branch of one job has."""
+    return folder(deployment, name) / "p0"
+
+
 def standing(deployment: Deployment, branch: Branch) -> dict[str, Any]:
     """Where a branch stands: its topics' bounds and its group's offsets."""
     known = deployment.log.topics(branch.born.group)

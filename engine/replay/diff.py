@@ -152,7 +152,7 @@ def _answer(step: Step) -> Any:
 
 
 def effect_outcome(step: Step) -> str:
-    """An effect's outcome in a word: succeeded, recorded, stub, skipped, failed, blocked, in_doubt, conflict or unknown."""
+    """An effect's outcome in a word; `recorded` and `stub` are a fork's, `unknown` has no outcome."""
     at = step.outcome
     if at is None:
         return "unknown"

@@ -196,7 +196,7 @@ def _append(deployment: Deployment, branch: Branch, job: JobPast, own: list[e.Ev
 
 def _fold(deployment: Deployment, branch: Branch, job: JobPast, base: Base) -> None:
     """The branch's overlay, from its topics: what a worker's store is to production."""
-    path = branches.folder(deployment, branch.name) / "p0"
+    path = branches.overlay_path(deployment, branch.name)
     before = job_at(job.past.store, branch.job_id, base.seq - 1)
     counts = {} if before is None else {before.status: 1}
     fences = dict.fromkeys(branch.topics, Fence())

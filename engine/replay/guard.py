@@ -1,4 +1,4 @@
-"""The interpreter-level guard: while it is armed, this process opens no connection, starts no program and writes no file.
+"""The interpreter-level guard: while armed, this process opens no connection, starts no program, writes no file.
 
 It listens to CPython's audit events, so it sees whatever goes through the interpreter, however deep in a library. What
 native code does by itself (a C client's own sockets, `ctypes`) raises no audit event and is out of its reach: an app

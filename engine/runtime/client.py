@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +13,13 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ..codec.avro import UndecodableRecord
-from ..core import events as e
 from ..core import state as s
 from ..core import values
 from ..ports.blobs import BlobMissing
-from ..ports.log import Append, Reader
+from ..ports.log import Reader
 from .app import App
+from .commands import CommandOutcome, CommandRefusedError, cancel_job, retry_job
 from .deployment import Deployment
-from .ids import new_id
 from .past import FoundJob, NotFound, Past
 from .settings import load_settings
 from .show import job_shown
@@ -188,35 +186,16 @@ class Client:
 
     # --- operators' commands ---
 
-    def cancel(self, job_id: str, reason: str, actor: str | None = None) -> str:
-        """Asks to cancel a job; a worker carries it out. Returns the command's id. Raises NotFound, ValueError."""
-        return self._command(job_id, reason, actor, e.CancelCommand)
+    def cancel(self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0) -> CommandOutcome:
+        """Asks to cancel a job; waits up to `timeout` seconds until a worker has answered.
 
-    def retry(self, job_id: str, reason: str, actor: str | None = None) -> str:
-        """Asks to send a job of the investigation queue back. Returns the command's id. Raises NotFound, ValueError."""
-        return self._command(job_id, reason, actor, e.RetryCommand)
+        Raises NotFound, CommandRefusedError when the job is over, ValueError without a reason.
+        """
+        return cancel_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
 
-    def _command(
-        self, job_id: str, reason: str, actor: str | None, kind: type[e.CancelCommand] | type[e.RetryCommand]
-    ) -> str:
-        if not reason.strip():
-            raise ValueError("a command needs a reason: it stays in the job's trace")
-        found = self.past.find(job_id)
-        command_id = new_id(self.deployment.clock)
-        self.append_command(found.partition, job_id, kind(command_id, reason, actor or operator()))
-        return command_id
-
-    def append_command(self, partition: int, job_id: str, body: e.Body) -> None:
-        """Appends a command to the partition that has to carry it out."""
-        deployment = self.deployment
-        now = deployment.clock.now_us()
-        record = e.EventRecord(e.UNNUMBERED, 0, now, 0, self._name, job_id, 0, (e.Event(body),))
-        value = deployment.codec.encode(record)
-        producer = deployment.log.producer()
-        try:
-            producer.append([Append(deployment.topics.commands, partition, job_id.encode(), value, now // 1000)])
-        finally:
-            producer.close()
+    def retry(self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0) -> CommandOutcome:
+        """Asks to send a job of the investigation queue back; as `cancel`."""
+        return retry_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
 
     # --- end ---
 
@@ -237,13 +216,13 @@ class Client:
         self.close()
 
 
-def operator() -> str:
-    """Who gives a command, for its record: the user and the machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
-
-
-__all__ = ["Client", "NotFound", "NotSucceeded", "Receipt", "Submission", "SubmissionRefused"]
+__all__ = [
+    "Client",
+    "CommandOutcome",
+    "CommandRefusedError",
+    "NotFound",
+    "NotSucceeded",
+    "Receipt",
+    "Submission",
+    "SubmissionRefused",
+]

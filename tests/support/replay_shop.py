@@ -1,4 +1,4 @@
-"""A small shop whose handler has a bug: points come from a stale cache. `BUMP` in the payload tells what to do wrong."""
+"""A small shop whose handler has a bug: points come from a stale cache."""
 
 from __future__ import annotations
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 
 import typer
 
+from .kafka import kafka_app
 from .options import log_to_stderr, remember
 
 #: Modules with `register(app)`, in the order in which their commands are listed.
-_FAMILIES = ("submit", "worker", "jobs", "trace", "state", "replay", "rewind", "verify", "doctor", "kafka", "demo")
+_FAMILIES = ("submit", "worker", "jobs", "trace", "state", "replay", "rewind", "verify", "doctor", "demo")
 
 
 def build() -> typer.Typer:
@@ -24,8 +26,9 @@ def build() -> typer.Typer:
     )
     app.callback()(remember)
     for name in _FAMILIES:
-        module = importlib.import_module(f".{name}", __name__)
-        module.register(app)
+        if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+            importlib.import_module(f".{name}", __name__).register(app)
+    app.add_typer(kafka_app)
     return app
 
 

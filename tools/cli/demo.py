@@ -14,15 +14,19 @@ from ..demo.place import NotADemo, Place
 from ..demo.running import CommandFailed
 from ..demo.story import NothingFound, Story
 from ..demo.telling import Teller
+from .options import Call
 
-ORDERS_MIN = 50
+#: With fewer, it may be that no two orders of a customer meet.
+ORDERS_MIN = 200
+FOLDER = Path(".rewindq/demo")
 
 
 def demo(
-    orders: Annotated[int, typer.Option(help="How many of the sample's purchases, 50 to 500.")] = 300,
-    keep: Annotated[Path, typer.Option(help="The folder of its log, state and ledgers; an earlier demo goes.")] = Path(
-        ".rewindq/demo"
-    ),
+    context: typer.Context,
+    orders: Annotated[int, typer.Option(help="How many of the sample's purchases, 200 to 500.")] = 300,
+    keep: Annotated[
+        Path, typer.Option(help="The folder of its log, state and ledgers; an earlier demo goes.")
+    ] = FOLDER,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and no story.")] = False,
     no_kill: Annotated[bool, typer.Option("--no-kill", help="Kill no worker half way.")] = False,
 ) -> None:
@@ -30,26 +34,23 @@ def demo(
 
     Example: rewindq demo --orders 300
     """
-    taken = sample(orders if orders > 0 else None)
-    if not ORDERS_MIN <= orders <= len(sample()):
-        raise typer.BadParameter(f"{orders} is not from {ORDERS_MIN} to {len(sample())}", param_hint="--orders")
-    teller = Teller(Console(quiet=as_json, highlight=False))
+    before = context.find_root().obj or {}
+    if before.get("log"):
+        raise typer.BadParameter("the demo has a log of its own, in the folder that --keep names", param_hint="--log")
+    whole = len(sample())
+    if not ORDERS_MIN <= orders <= whole:
+        raise typer.BadParameter(f"{orders} is not from {ORDERS_MIN} to {whole}", param_hint="--orders")
+    call = Call({"as_json": as_json or before.get("as_json")})
+    teller = Teller(Console(quiet=True) if call.as_json else call.console)
     try:
-        totals = Story(Place(keep), taken, teller, kill=not no_kill).run()
+        totals = Story(Place(keep), sample(orders), teller, kill=not no_kill).run()
     except NotADemo as error:
-        _fail(str(error), as_json, 4)
+        call.fail(error, 4)
     except (CommandFailed, NothingFound, OSError) as error:
-        _fail(str(error), as_json, 1)
-    if as_json:
+        call.fail(error, 1)
+    if call.as_json:
         typer.echo(json.dumps(totals))
     raise typer.Exit(0 if totals["ok"] else 1)
-
-
-def _fail(reason: str, as_json: bool, code: int) -> None:
-    if as_json:
-        typer.echo(json.dumps({"ok": False, "error": {"thing": "demo", "reason": reason}}))
-    typer.echo(f"error: demo: {reason}", err=True)
-    raise typer.Exit(code)
 
 
 def register(app: typer.Typer) -> None:

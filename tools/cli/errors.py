@@ -12,7 +12,7 @@ from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import GroupActive, LogError
 from rewindq.engine.ports.store import StoreError
 from rewindq.engine.runtime.app import AppError
-from rewindq.engine.runtime.client import NotSucceeded
+from rewindq.engine.runtime.client import CommandRefusedError, NotSucceeded
 from rewindq.engine.runtime.deployment import BodyTooLarge, NotCreated
 from rewindq.engine.runtime.past import NotFound
 from rewindq.engine.runtime.recover import StoreAhead
@@ -39,6 +39,7 @@ class GuardRefused(Exception):
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (GuardRefused, REFUSED),
     (GroupActive, REFUSED),
+    (CommandRefusedError, REFUSED),
     (NotFound, NO_SUCH_THING),
     (NotCreated, NO_SUCH_THING),
     (SettingsError, WRONG_USAGE),

@@ -50,9 +50,7 @@ BlobsOption = Annotated[
 ]
 JsonOption = Annotated[
     bool,
-    typer.Option(
-        "--json", help="One JSON document on stdout, nothing else there.", rich_help_panel="Global options"
-    ),
+    typer.Option("--json", help="One JSON document on stdout, nothing else there.", rich_help_panel="Global options"),
 ]
 
 _GLOBAL: dict[str, tuple[Any, Any]] = {
@@ -122,7 +120,7 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
             given = {key: values.pop(key) for key in _GLOBAL if key in values}
             _run(Call(_merged(ctx, given)), function, values)
 
-        del run.__wrapped__  # type: ignore[attr-defined]
+        del run.__wrapped__
         merged = [_keyword(one) for one in (*parameters, *shared, context)]
         run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in merged}

@@ -1,0 +1,120 @@
+"""Operators' commands: appended to the partition that has to carry them out, and what its worker answered."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+from typing import NamedTuple
+
+from ..codec.avro import UndecodableRecord
+from ..core import events as e
+from ..core import state as s
+from ..ports.log import Append, Reader
+from .deployment import Deployment
+from .ids import new_id
+from .past import FoundJob
+
+#: States of a command.
+DONE = "done"
+QUEUED = "queued"
+REFUSED = "refused"
+
+
+class CommandOutcome(NamedTuple):
+    """What became of a command: done, refused (with the reason), or queued: no worker has answered yet."""
+
+    command_id: str
+    state: str
+    reason: str | None = None
+
+
+class CommandRefusedError(Exception):
+    """The command makes no sense for the job as it is, so it was not sent. Names the job and its status."""
+
+
+def cancel_job(
+    deployment: Deployment, found: FoundJob, reason: str, actor: str | None, timeout: float
+) -> CommandOutcome:
+    """Asks for the job's end. Waits up to `timeout` seconds for the answer. Raises CommandRefusedError, ValueError."""
+    if found.state.status in s.TERMINAL:
+        raise CommandRefusedError(f"job {found.job_id} is {found.state.status} already: nothing is left to cancel")
+    command_id = new_id(deployment.clock)
+    return _send(deployment, found, e.CancelCommand(command_id, _checked(reason), actor or operator()), timeout)
+
+
+def retry_job(
+    deployment: Deployment, found: FoundJob, reason: str, actor: str | None, timeout: float
+) -> CommandOutcome:
+    """Sends a job back as a new attempt; as `cancel_job`."""
+    if found.state.status != s.INVESTIGATION:
+        raise CommandRefusedError(
+            f"job {found.job_id} is {found.state.status}: only a job in investigation is sent back"
+        )
+    command_id = new_id(deployment.clock)
+    return _send(deployment, found, e.RetryCommand(command_id, _checked(reason), actor or operator()), timeout)
+
+
+def _checked(reason: str) -> str:
+    if not reason.strip():
+        raise ValueError("a command needs a reason: it stays in the job's trace")
+    return reason
+
+
+def _send(
+    deployment: Deployment, found: FoundJob, body: e.CancelCommand | e.RetryCommand, timeout: float
+) -> CommandOutcome:
+    place = (deployment.topics.lifecycle, found.partition)
+    # Opened before the command is sent, so that its answer is never missed.
+    reader = deployment.log.reader({place: deployment.log.bounds(*place)[1]})
+    try:
+        append_command(deployment, found.partition, found.job_id, body)
+        return _answer(deployment, reader, body.command_id, timeout)
+    finally:
+        reader.close()
+
+
+def append_command(deployment: Deployment, partition: int, job_id: str, body: e.Body) -> None:
+    """Appends a command. Raises AppendRefused, OutcomeUnknown."""
+    now = deployment.clock.now_us()
+    name = f"client-{socket.gethostname()}-{os.getpid()}"
+    record = e.EventRecord(e.UNNUMBERED, 0, now, 0, name, job_id, 0, (e.Event(body),))
+    value = deployment.codec.encode(record)
+    producer = deployment.log.producer()
+    try:
+        producer.append([Append(deployment.topics.commands, partition, job_id.encode(), value, now // 1000)])
+    finally:
+        producer.close()
+
+
+def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> CommandOutcome:
+    clock = deployment.clock
+    deadline = clock.monotonic() + timeout
+    while (left := deadline - clock.monotonic()) > 0:
+        for record in reader.poll(1000, left):
+            with contextlib.suppress(UndecodableRecord):
+                for event in deployment.codec.decode(record.value).events:
+                    if getattr(event.body, "command_id", None) == command_id:
+                        return _outcome(command_id, event.body)
+    return CommandOutcome(command_id, QUEUED)
+
+
+def _outcome(command_id: str, body: e.Body) -> CommandOutcome:
+    if isinstance(body, e.CommandRefused):
+        return CommandOutcome(command_id, REFUSED, body.reason)
+    return CommandOutcome(command_id, DONE)
+
+
+def workers_running(deployment: Deployment) -> bool:
+    """Whether the namespace's worker group has members now."""
+    return any(group.members for group in deployment.log.groups(deployment.group) if group.name == deployment.group)
+
+
+def operator() -> str:
+    """Who gives a command, for its record: the user and the machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,51 @@
+"""Tables and texts for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_STATUS_STYLES = {
+    "succeeded": "green",
+    "success": "green",
+    "investigation": "red",
+    "fail": "red",
+    "failed": "red",
+    "lost": "red",
+    "cancelled": "yellow",
+    "retrying": "yellow",
+    "skipped": "yellow",
+    "running": "cyan",
+}
+
+
+def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[Any]], *, wide: int = -1) -> None:
+    """A compact table without borders; only column `wide` may be broken into several lines."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, heading in enumerate(headings):
+        last = number == (wide if wide >= 0 else len(headings) + wide)
+        table.add_column(heading, overflow="fold", no_wrap=not last)
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    console.print(table)
+
+
+def cell(value: Any) -> Text:
+    """A value as a table shows it; statuses have their colour."""
+    text = "" if value is None else str(value)
+    return Text(text, style=_STATUS_STYLES.get(text, ""))
+
+
+def short_time(text: str | None) -> str:
+    """An RFC 3339 time without its date's separators and microseconds: `11-29 15:02:51.660`."""
+    return "" if text is None else f"{text[5:10]} {text[11:23]}"
+
+
+def short(text: str, limit: int) -> str:
+    """A text cut to `limit` characters, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
