@@ -513,5 +513,5 @@ _FREQUENT: tuple[type[Body], ...] = (
     StateChanged,
 )
 
-#: Body classes by name, in the order of the Avro union.
+#: Body classes by name. In the Avro union, types that came later stand last.
 BODIES: dict[str, type[Body]] = {kind.__name__: kind for kind in (*_FREQUENT, *_leaves(Body))}

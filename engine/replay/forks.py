@@ -144,14 +144,14 @@ def _base_offsets(deployment: Deployment, job: JobPast, seq: int) -> dict[tuple[
 def _offset_before(
     deployment: Deployment, topic: str, number: int, seq: int, since_ms: int, jobs: int
 ) -> tuple[int, int]:
-    """The offset of a topic's first event from `seq` on, and the jobs offset taken in up to there."""
+    """The offset of the record with a topic's first event from `seq` on, and the jobs offset taken in before it."""
     place = (topic, number)
     low, end = deployment.log.bounds(*place)
     with closing(deployment.log.reader({place: max(low, deployment.log.offset_at(*place, since_ms))})) as reader:
         while reader.position(*place) < end:
             for record in reader.poll(_POLL, 1.0):
                 decoded = deployment.codec.decode(record.value)
-                if decoded.seq >= seq:
+                if decoded.seq >= 0 and decoded.next_seq > seq:
                     return record.offset, jobs
                 jobs = max([jobs, *(_taken(event) + 1 for event in decoded.events)])
     return end, jobs

@@ -74,7 +74,7 @@ def resolve(recording: Recording, head: s.JobHead, wanted: Wanted, number: int |
     assert started is not None
     if seq is None:
         seq = started.seq
-    _check_inside(recording, attempt, seq, partition.view)
+    _check_inside(recording, attempt, seq, partition.view, partition.end)
     check_half_done(recording, attempt, seq)
     return Base(Position(recording.partition, seq), attempt)
 
@@ -149,15 +149,17 @@ def _attempt_at(recording: Recording, seq: int) -> Attempt:
     return recording.attempt(min(recording.attempts, default=None))
 
 
-def _check_inside(recording: Recording, attempt: Attempt, seq: int, view: View) -> None:
+def _check_inside(recording: Recording, attempt: Attempt, seq: int, view: View, limit: int) -> None:
     started, end = attempt.started, attempt.end
     accepted = recording.accepted
     assert started is not None
     if accepted is not None and seq <= accepted.seq:
         raise BadPoint(f"the job did not exist before {recording.position(accepted.seq + 1)}")
+    if seq > limit:
+        raise BadPoint(f"{recording.position(seq)} lies behind the log's end, which is {recording.position(limit)}")
     if end is not None and seq > end.seq:
         raise BadPoint(
-            f"{recording.position(seq)} lies behind the end of attempt {attempt.number} at {recording.position(end.seq)}; "
+            f"{recording.position(seq)} lies behind the end of attempt {attempt.number}; "
             f"fork from {recording.position(started.seq)} to {recording.position(end.seq)}"
         )
     if seq <= started.seq:

@@ -150,13 +150,15 @@ def _check(submission: Submission, job_id: str) -> int:
         raise SubmissionRefused(f"job id {job_id!r} must be 1 to 200 printable characters")
     if submission.key is not None:
         _text("key", submission.key, KEY_MAX)
-    if not isinstance(submission.payload, BaseModel | Mapping):
-        kind = type(submission.payload).__name__
+    payload = submission.payload
+    if type(payload) is not dict and not isinstance(payload, (BaseModel, Mapping)):
+        kind = type(payload).__name__
         raise SubmissionRefused(f"payload of {job_id} must be a pydantic model or a mapping, got {kind}")
     priority = submission.priority
     if isinstance(priority, bool) or not isinstance(priority, int) or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
         raise SubmissionRefused(f"priority must be a whole number from -1000 to 1000, got {priority!r}")
-    return duration_us(submission.delay, "delay")
+    undelayed = type(submission.delay) is int and submission.delay == 0
+    return 0 if undelayed else duration_us(submission.delay, "delay")
 
 
 def _text(field: str, value: object, limit: int) -> None:

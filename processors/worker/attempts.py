@@ -23,7 +23,7 @@ from rewindq.engine.runtime.context import BlockingContext, Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
-from .intake import Intake, read_payload
+from .intake import Intake, payload_bytes
 from .leases import Leases
 from .owner import About, Owner
 from .queue import Ready, ReadyQueue, ready
@@ -103,9 +103,10 @@ class Attempts:
     async def _execute(self, run: Run) -> None:
         session = LiveSession(run, self, self._effects)
         try:
-            payload = read_payload(self.deployment, run.job_type, run.head.payload, run.head.payload_ref)
+            raw = payload_bytes(self.deployment, run.head.payload, run.head.payload_ref)
+            payload = run.job_type.model.model_validate_json(raw)
             if run.head.secrets:
-                run.secrets = secret_texts(run.head.payload or b"{}", run.head.secrets)
+                run.secrets = secret_texts(raw, run.head.secrets)
             context = Context(session)
             if run.job_type.is_async:
                 result = await run.job_type.function(context, payload)
@@ -219,8 +220,6 @@ class Attempts:
         self.running.pop(run.job_id, None)
         self.by_type[run.head.type] -= 1
         self.ended[outcome] += 1
-        if run.job_type.concurrency is not None:
-            self.queues[run.owner.partition].type_free(run.head.type)
         self._free(run.owner, run.head.resource)
         self.wake()
 

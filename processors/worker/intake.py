@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
@@ -19,7 +19,7 @@ from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
-from rewindq.engine.runtime.app import App, JobType
+from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.ends import describe
 
@@ -84,7 +84,8 @@ class Intake:
             )
         else:
             try:
-                payload = read_payload(self._deployment, job_type, body.payload, body.payload_ref)
+                raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
+                payload = job_type.model.model_validate_json(raw)
                 resource = job_type.resource_of(payload)
                 key = body.key or job_type.key_of(payload) or resource
             except (ValidationError, ValueError, BlobMissing) as error:
@@ -189,12 +190,10 @@ class Intake:
         owner.unnumbered(self._topics.investigation, owner.partition, about, event)
 
 
-def read_payload(
-    deployment: Deployment, job_type: JobType, payload: bytes | None, payload_ref: str | None
-) -> BaseModel:
-    """A job's payload as its model. Raises ValidationError, or BlobMissing."""
+def payload_bytes(deployment: Deployment, payload: bytes | None, payload_ref: str | None) -> bytes:
+    """A job's payload, from the blob store where it is there. Raises BlobMissing."""
     if payload is None and payload_ref is not None:
         if deployment.blobs is None:
             raise BlobMissing(f"payload {payload_ref} is in a blob store, but this worker has none (--blobs)")
         payload = deployment.blobs.get(payload_ref)
-    return job_type.model.model_validate_json(payload or b"{}")
+    return payload or b"{}"

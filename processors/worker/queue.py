@@ -30,7 +30,8 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self._heap: list[Ready] = []
-        self._aside: dict[str, list[Ready]] = {}
+        self._resource_aside: dict[str, list[Ready]] = {}
+        self._type_aside: dict[str, list[Ready]] = {}
         self._members: set[str] = set()
         self._holders: dict[str, str] = {}
 
@@ -53,28 +54,30 @@ class ReadyQueue:
 
         `full_types` are job types at their concurrency limit.
         """
+        for job_type in self._type_aside.keys() - full_types:
+            _bring_back(self._type_aside, job_type, self._heap)
         while self._heap:
             entry = heappop(self._heap)
-            waits = entry.job_id in self._members
-            busy = self._busy(entry, full_types)
-            if waits and busy is None:
+            if entry.job_id in self._members and not self._step_aside(entry, full_types):
                 if entry.resource is not None:
                     self._holders[entry.resource] = entry.job_id
                 self._members.discard(entry.job_id)
                 return entry
-            if waits and busy is not None:
-                heappush(self._aside.setdefault(busy, []), entry)
-            # It does not use what is free of its resource and type: the next one that stepped aside for it may.
+            # It does not use what is free of its resource and type: the next one that waits for that may.
             if entry.resource is not None and entry.resource not in self._holders:
-                self._bring_back(f"resource {entry.resource}")
+                _bring_back(self._resource_aside, entry.resource, self._heap)
             if entry.type not in full_types:
-                self._bring_back(f"type {entry.type}")
+                _bring_back(self._type_aside, entry.type, self._heap)
         return None
 
-    def _busy(self, entry: Ready, full_types: frozenset[str] | set[str]) -> str | None:
+    def _step_aside(self, entry: Ready, full_types: frozenset[str] | set[str]) -> bool:
         if entry.resource is not None and entry.resource in self._holders:
-            return f"resource {entry.resource}"
-        return f"type {entry.type}" if entry.type in full_types else None
+            heappush(self._resource_aside.setdefault(entry.resource, []), entry)
+            return True
+        if entry.type in full_types:
+            heappush(self._type_aside.setdefault(entry.type, []), entry)
+            return True
+        return False
 
     def remove(self, job_id: str) -> None:
         """Forgets a waiting job (cancelled)."""
@@ -91,15 +94,12 @@ class ReadyQueue:
     def free(self, resource: str) -> None:
         """A resource's holder is done: the first job that stepped aside for it is back in the order."""
         self._holders.pop(resource, None)
-        self._bring_back(f"resource {resource}")
+        _bring_back(self._resource_aside, resource, self._heap)
 
-    def type_free(self, job_type: str) -> None:
-        """A job of a type at its limit is done: the first that stepped aside is back in the order."""
-        self._bring_back(f"type {job_type}")
 
-    def _bring_back(self, place: str) -> None:
-        waiting = self._aside.get(place)
-        if waiting:
-            heappush(self._heap, heappop(waiting))
-            if not waiting:
-                del self._aside[place]
+def _bring_back(aside: dict[str, list[Ready]], place: str, heap: list[Ready]) -> None:
+    waiting = aside.get(place)
+    if waiting:
+        heappush(heap, heappop(waiting))
+        if not waiting:
+            del aside[place]

@@ -270,8 +270,9 @@ class Worker:
         try:
             taken: Taken = await loop.run_in_executor(None, work)
         except (Fenced, OutcomeUnknown, AppendRefused, LogUnavailable) as error:
-            log.warning("takeover failed", partition=partition, error=str(error))
+            # What passes on during its takeover is its next owner's business.
             if self._inbox.owns(partition):
+                log.warning("takeover failed; trying again", partition=partition, error=str(error))
                 loop.call_later(RETRY_DELAY, self._inbox.rejoin, [partition])
         except Exception as error:  # noqa: BLE001 - told to the operator by the daemon, with what to do
             self.failure = error

@@ -10,10 +10,11 @@ import json
 from itertools import count
 from pathlib import Path
 
+from tests.support.records import filled, rendered
+
 from rewindq.engine.codec.avro import Codec
 from rewindq.engine.core.events import BODIES, Event, EventRecord, NoteRecorded
 from rewindq.schemas import catalog
-from tests.support.records import filled, rendered
 
 HERE = Path(__file__).parent
 

@@ -2,101 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import threading
-import time
-import uuid
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.payments import check_totals, log_dump, owns_something, submit, wait_until, worker
 
-from rewindq.engine.core import events as e
-from rewindq.engine.core import state as s
-from rewindq.engine.core import values
-from rewindq.engine.core.partitioner import partition_for
-from rewindq.engine.ports.log import Append
-from rewindq.engine.ports.store import Family
-from rewindq.engine.runtime.deployment import Deployment
-from rewindq.engine.runtime.recover import PartitionTopics, Tail
-from rewindq.engine.runtime.settings import Settings, load_settings
-from rewindq.engine.store.opener import open_store
-from rewindq.engine.store.working import NOT_CONTENT
+from rewindq.engine.runtime.settings import Settings
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
-
-JOBS = 60
-ACCOUNTS = 7
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """A fresh namespace on each log."""
-    if request.param == "embedded":
-        log = f"sqlite:///{tmp_path}/log.db?lease_ttl=2"
-    else:
-        bootstrap = request.getfixturevalue("kafka_bootstrap")
-        log = f"kafka://{bootstrap}?session_timeout_ms=2000&transaction_timeout_ms=4000"
-    return load_settings(log=log, namespace=f"crash-{uuid.uuid4().hex[:8]}", state_dir=tmp_path / "state", partitions=4)
-
-
-def submit(settings: Settings) -> None:
-    """Payments of a few accounts, straight onto the jobs topic."""
-    with Deployment.open(settings) as deployment:
-        deployment.ensure_topics()
-        appends = []
-        for number in range(JOBS):
-            account = f"a{number % ACCOUNTS}"
-            payload = values.encode({"payment_id": f"p{number}", "account": account, "amount": number})
-            body = e.JobSubmitted("payment", payload, None, values.digest(payload))
-            record = e.EventRecord(e.UNNUMBERED, 0, 1, 0, "test", f"job-{number}", 0, (e.Event(body),))
-            key = f"account:{account}".encode()
-            place = partition_for(key, deployment.partitions)
-            appends.append(Append(deployment.topics.jobs, place, key, deployment.codec.encode(record), 1))
-        producer = deployment.log.producer()
-        producer.append(appends)
-        producer.close()
-
-
-def worker(settings: Settings, ledger: Path, point: str, turn: int) -> subprocess.Popen[bytes]:
-    """Starts a worker that dies at a point of its n-th turn."""
-    command = [sys.executable, "-m", "tests.support.crashing_worker"]
-    arguments = [settings.log, settings.namespace, str(settings.state_dir), point, str(turn)]
-    return subprocess.Popen([*command, *arguments], cwd=ROOT, env={**os.environ, "LEDGER": str(ledger)})
-
-
-def accounts(settings: Settings) -> Iterator[tuple[str, int]]:
-    """Every account's total, from the stores, each held against a rebuild from nothing."""
-    with Deployment.open(settings) as deployment:
-        topics = deployment.topics
-        for partition in range(deployment.partitions):
-            live = open_store(str(deployment.store_path(partition)), branch="", partition=partition)
-            fresh = open_store(str(settings.state_dir / f"fresh-{partition}"), branch="", partition=partition)
-            source = PartitionTopics(topics.lifecycle, topics.domain, partition)
-            tail = Tail(deployment.log, deployment.codec, source, fresh)
-            tail.catch_up()
-            assert live.digest(skip=NOT_CONTENT) == fresh.digest(skip=NOT_CONTENT)
-            for key in live.keys(Family.AGGREGATES):
-                yield key.decode(), tail.states.aggregate(key.decode()).data["total"]
-            for raw in live.keys(Family.JOBS):
-                job = tail.states.job(raw.decode())
-                assert job is not None
-                assert job.status == s.SUCCEEDED, (raw, job)
-            live.close()
-            fresh.close()
-
-
-def check_totals(settings: Settings, ledger: Path) -> None:
-    """Each payment once in the ledger, each account the sum of its payments, each job succeeded."""
-    calls = Counter(line.split(" ")[1] for line in ledger.read_text().splitlines())
-    assert calls == {f"p{number}": 1 for number in range(JOBS)}
-    expected = {f"account:a{account}": sum(range(account, JOBS, ACCOUNTS)) for account in range(ACCOUNTS)}
-    assert dict(accounts(settings)) == expected
 
 
 @pytest.mark.parametrize("point", ["before-append", "after-append", "during-store", "after-store"])
@@ -129,39 +43,3 @@ def test_frozen_owner_that_wakes_after_takeover_changes_nothing(settings: Settin
     kept = [line for line in log_dump(settings) if line in set(before)]
     assert kept == before
     check_totals(settings, ledger)
-
-
-def owns_something(settings: Settings) -> bool:
-    """Whether a writer's fence stands on the lifecycle topic."""
-    with Deployment.open(settings) as deployment:
-        names = deployment.log.topics(deployment.topics.lifecycle)
-        if deployment.topics.lifecycle not in names:
-            return False
-        ends = [deployment.log.bounds(deployment.topics.lifecycle, p)[1] for p in range(deployment.partitions)]
-        return all(end > 0 for end in ends)
-
-
-def log_dump(settings: Settings) -> list[tuple[str, int, int, bytes | None]]:
-    """Every record of the event topics."""
-    with Deployment.open(settings) as deployment:
-        places = [
-            (topic, partition)
-            for topic in (deployment.topics.lifecycle, deployment.topics.domain)
-            for partition in range(deployment.partitions)
-        ]
-        ends = {place: deployment.log.bounds(*place)[1] for place in places}
-        reader = deployment.log.reader(dict.fromkeys(places, 0))
-        found = []
-        while any(reader.position(*place) < ends[place] for place in places):
-            found += [(r.topic, r.partition, r.offset, r.value) for r in reader.poll(1000, 1.0)]
-        reader.close()
-        return sorted(found, key=lambda item: item[:3])
-
-
-def wait_until(condition, what: str, seconds: float = 60) -> None:  # type: ignore[no-untyped-def]
-    """Waits by condition."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        pause.wait(0.1)

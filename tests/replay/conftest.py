@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,9 @@ class Shop:
         """Every byte of production: records, groups and stores, and the gateway's ledger."""
         place = self.deployment
         own = (place.topics.branches, f"{place.settings.namespace}.branch.")
-        names = [name for name in place.log.topics() if not name.startswith(own)]
-        groups = [group for group in place.log.groups() if not group.name.startswith(own)]
+        mine = f"{place.settings.namespace}."
+        names = [name for name in place.log.topics(mine) if not name.startswith(own)]
+        groups = [group for group in place.log.groups(mine) if not group.name.startswith(own)]
         stores = Path(place.settings.state_dir) / place.settings.namespace / "main"
         files = {str(path): path.read_bytes() for path in sorted(stores.rglob("*")) if path.is_file()}
         return {
@@ -69,14 +71,11 @@ class Shop:
         return found
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def _opened(log: str, folder: Path, monkeypatch: pytest.MonkeyPatch, namespace: str = "shop") -> Iterator[Shop]:
     """Three orders of one customer, run live."""
-    ledger = tmp_path / "ledger"
+    ledger = folder / "ledger"
     monkeypatch.setenv("REPLAY_LEDGER", str(ledger))
-    settings = load_settings(
-        log=f"sqlite:///{tmp_path}/log.db", namespace="shop", state_dir=tmp_path / "state", partitions=2
-    )
+    settings = load_settings(log=log, namespace=namespace, state_dir=folder / "state", partitions=2)
     with Deployment.open(settings) as deployment:
         deployment.ensure_topics()
         found = Shop(deployment, ledger)
@@ -85,3 +84,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         found.work()
         assert len(ledger.read_text().splitlines()) == 3
         yield found
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The shop on the embedded log."""
+    yield from _opened(f"sqlite:///{tmp_path}/log.db", tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def kafka_shop(kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The shop on a real Kafka."""
+    yield from _opened(f"kafka://{kafka_bootstrap}", tmp_path, monkeypatch, f"shop-{uuid.uuid4().hex[:8]}")

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 TRICKS = {
     "socket": "socket.",
+    "connect": "socket.connect",
     "udp": "socket.",
     "url": "urllib.Request",
     "program": "subprocess.Popen",
@@ -31,6 +32,7 @@ TRICKS = {
     "mkdir": "os.mkdir",
     "sqlite": "sqlite3.connect",
     "swallowed": "socket.",
+    "flee": "socket.",
     "spawn": "fork_exec",
 }
 

@@ -46,6 +46,18 @@ def test_the_fixed_handler_shows_exactly_the_changed_fields(shop: Shop) -> None:
     assert again.shown == shown["diff"] and again.differs
 
 
+def test_a_group_at_an_attempts_beginning_reads_it_again(shop: Shop) -> None:
+    place = shop.deployment
+    fork(place, "job-2", SHOP, ForkOptions(name="again"))
+    (branch,) = branches.list_branches(place)
+    (group,) = place.log.groups("shop.branch.again")
+    offset = group.offsets[place.topics.lifecycle, branch.base.partition]
+    reader = place.log.reader({(place.topics.lifecycle, branch.base.partition): offset})
+    first = place.codec.decode(reader.poll(1, 1.0)[0].value)
+    reader.close()
+    assert first.seq == branch.base.seq and isinstance(first.events[0].body, e.AttemptStarted)
+
+
 def test_a_branch_has_topics_a_group_at_its_base_and_a_state(shop: Shop) -> None:
     place = shop.deployment
     shown = fork(place, "job-3", FIXED, BEFORE_CACHE).shown
@@ -62,8 +74,8 @@ def test_a_branch_has_topics_a_group_at_its_base_and_a_state(shop: Shop) -> None
             reader = place.log.reader({(topic, number): 0})
             records = {record.offset: place.codec.decode(record.value) for record in reader.poll(1000, 1.0)}
             reader.close()
-            assert all(one.seq < seq for at, one in records.items() if at < offset)
-            assert all(one.seq >= seq for at, one in records.items() if at >= offset)
+            assert all(one.next_seq <= seq for at, one in records.items() if at < offset)
+            assert all(one.next_seq > seq for at, one in records.items() if at >= offset)
         assert group.offsets[place.topics.jobs, number] == 3
         assert read_aggregate(job.past.store, "customer:c1").data["points"] == 30
     with open_branch(place, "what-if") as past:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -48,6 +49,7 @@ def structs(kind: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrate
     return st.builds(kind, **strategies)
 
 
+@cache
 def bodies(name: str) -> st.SearchStrategy[Body]:
     """Bodies of one event type."""
     return structs(BODIES[name])

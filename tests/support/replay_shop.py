@@ -40,6 +40,8 @@ def around(trick: str) -> None:
     """Touches the outside world without `ctx`."""
     if trick == "socket":
         socket.create_connection(("127.0.0.1", 9), timeout=1)
+    elif trick == "connect":
+        socket.socket(socket.AF_UNIX).connect("nobody.sock")
     elif trick == "udp":
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", 9))
     elif trick == "url":
@@ -67,6 +69,9 @@ def around(trick: str) -> None:
             socket.create_connection(("127.0.0.1", 9), timeout=1)
         except Exception:
             return
+    elif trick == "flee":
+        around("swallowed")
+        os._exit(0)
     elif trick == "exit":
         os._exit(3)
     elif trick == "spawn":

@@ -15,8 +15,8 @@ from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.ports.log import Append, Log
-from rewindq.engine.runtime.clock import SystemClock
 from rewindq.engine.runtime.app import LoadedApp
+from rewindq.engine.runtime.clock import SystemClock
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.runtime.settings import load_settings

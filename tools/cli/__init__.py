@@ -21,6 +21,7 @@ def build() -> typer.Typer:
         name="rewindq",
         help="A replayable worker queue: every job leaves a trace that can be opened, replayed, forked and compared.",
         no_args_is_help=True,
+        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

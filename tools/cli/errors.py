@@ -11,6 +11,7 @@ from rewindq.engine.core.times import BadTime
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import GroupActive, LogError
 from rewindq.engine.ports.store import StoreError
+from rewindq.engine.replay.recording import NoRecording
 from rewindq.engine.runtime.app import AppError
 from rewindq.engine.runtime.client import CommandRefusedError, NotSucceeded
 from rewindq.engine.runtime.deployment import BodyTooLarge, NotCreated
@@ -41,6 +42,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (GroupActive, REFUSED),
     (CommandRefusedError, REFUSED),
     (NotFound, NO_SUCH_THING),
+    (NoRecording, NO_SUCH_THING),
     (NotCreated, NO_SUCH_THING),
     (SettingsError, WRONG_USAGE),
     (AppError, WRONG_USAGE),

@@ -91,7 +91,10 @@ def submit(
 
 
 def _submit_one(call: Call, client: Client, common: Submission, payload: str | None, timeout: float | None) -> None:
-    value = values.parse_json(payload) if payload is not None else {}
+    try:
+        value = values.parse_json(payload) if payload is not None else {}
+    except values.JsonRefused as error:
+        raise SubmissionRefused(f"--payload is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise SubmissionRefused(f"--payload must be a JSON object, got {type(value).__name__}")
     receipt = client.submit_many([_filled(common, value)])[0]

@@ -46,7 +46,7 @@ class Account(NamedTuple):
 
 @dataclass
 class Audit:
-    """What was found. `accounts` are those whose points are wrong, `last_orders` each customer's newest order."""
+    """What was found. `accounts` are those whose points are wrong."""
 
     orders: int
     customers: int
@@ -57,7 +57,6 @@ class Audit:
     spent: Decimal
     checks: list[Check]
     accounts: list[Account]
-    last_orders: dict[str, int]
     incidents: Incidents
 
     @property
@@ -118,7 +117,6 @@ def audit(orders: Sequence[Order], folder: Path, settings: Settings) -> Audit:
         spent=spent,
         checks=checks,
         accounts=wrong,
-        last_orders={key.partition(":")[2]: int(str(data["last_order"])) for key, data in past.data.items()},
         incidents=past.incidents,
     )
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rewindq.engine.core import events as e
+from rewindq.engine.core import values
 from rewindq.engine.core.merge import Merged
+
+
+class Write(NamedTuple):
+    """A version of an account: who wrote it, with how many points."""
+
+    version: int
+    job_id: str
+    points: int
 
 
 @dataclass
@@ -25,6 +35,8 @@ class Incidents:
     lost: set[str] = field(default_factory=set)
     #: Orders whose last word on the account came from a stale read.
     stale_writes: set[str] = field(default_factory=set)
+    #: The versions of each account, in order.
+    writes: dict[str, list[Write]] = field(default_factory=lambda: defaultdict(list))
     _loaded: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _stale: dict[str, bool] = field(default_factory=dict)
 
@@ -52,8 +64,11 @@ class Incidents:
         elif isinstance(body, e.CacheRead) and body.hit and int(body.version or 0) < self._loaded[job_id]:
             self.stale_reads.add(job_id)
             self._stale[job_id] = True
-        elif isinstance(body, e.StateChanged) and self._stale.get(job_id):
-            self.stale_writes.add(job_id)
+        elif isinstance(body, e.StateChanged):
+            points = values.decode(body.changes)["points"]
+            self.writes[event.resource or ""].append(Write(event.resource_version or 0, job_id, points))
+            if self._stale.get(job_id):
+                self.stale_writes.add(job_id)
 
     def counts(self) -> dict[str, int]:
         """Jobs by incident."""

@@ -66,8 +66,8 @@ class Story:
             "wrong_points": {
                 "customer": suspect.order.customer_id,
                 "order": suspect.order.job_id,
-                "points": suspect.account.points,
-                "due": suspect.account.points_due,
+                "points": suspect.points,
+                "due": suspect.due,
             },
             "dry_run_divergences": dry_run.answer["divergences"],
             "fork": fork.answer["diff"]["state"],
@@ -92,9 +92,9 @@ class Story:
         amount = sum((order.amount for order in self.orders), Decimal(0))
         self.teller.title("A small shop on real purchases (CDNOW, 1997 to 1998)")
         self.teller.say(
-            f"{len(self.orders):,} orders of {customers:,} customers, {amount:,} USD. Each reserves at the warehouse,\n"
-            "charges at the gateway, then books itself on the customer's account: orders, money spent, points.\n"
-            f"Warehouse and gateway are a process of their own (pid {pid}) with ledgers of their own. The\n"
+            f"{len(self.orders):,} orders of {customers:,} customers, {amount:,} USD. Each reserves at the warehouse, "
+            "charges at the gateway, then books itself on the customer's account: orders, money spent, points. "
+            f"Warehouse and gateway are a process of their own (pid {pid}) with ledgers of their own. The "
             f"gateway fails {FAULTS:.0%} of its calls: it refuses, or charges and never answers, or answers late."
         )
         submitted = self._rewindq("The orders are submitted.", "submit", "place_order", "--file", "orders.jsonl")
@@ -122,14 +122,12 @@ class Story:
         return ran.killed
 
     def _incidents(self, found: Audit) -> None:
+        self.teller.step("What went wrong on the way, by the log.")
         incidents = found.incidents
-        example = next(iter(sorted(incidents.found_done)), None)
-        command = typed(["trace", example]) if example else None
-        self.teller.step("What went wrong on the way, by the log.", command)
         answers = [
             "tried again with the same key",
             "asked the gateway first, and it was done",
-            "read again, the charge not repeated",
+            "read again, and not charged again",
             "nobody noticed: the bug below",
             "taken over by the other process",
         ]
@@ -139,6 +137,17 @@ class Story:
             for (name, count), ids, answer in zip(incidents.counts().items(), jobs, answers, strict=True)
         ]
         self.teller.table(("incident", "orders", "for example", "what became of it"), rows, numbers=(1,))
+        if incidents.found_done:
+            self._doubt(min(incidents.found_done - incidents.lost or incidents.found_done))
+
+    def _doubt(self, job_id: str) -> None:
+        events = self._rewindq("A retry that would have charged twice.", "trace", job_id).answer["events"]
+        effects = {e["step"] for e in events if e["type"] == "EffectInDoubt"}
+        self._events([e for e in events if e["step"] in effects or e["type"].startswith("Attempt")])
+
+    def _events(self, events: Sequence[dict[str, Any]]) -> None:
+        rows = [(e["position"], e["attempt"], e["type"], e["step"], _said(e)) for e in events]
+        self.teller.table(("position", "attempt", "event", "step", ""), rows, numbers=(1,))
 
     # --- the wrong balance ----------------------------------------------------------------------------------------
 
@@ -151,20 +160,22 @@ class Story:
         suspect = find_suspect(found, self.orders)
         if suspect is None:
             raise NothingFound("no order met the bug this time; run the demo again, with more --orders")
-        order, account = suspect.order, suspect.account
+        customer = suspect.order.customer_id
         self.teller.say(
-            f"Customer {order.customer_id} has {account.points:,} points; by the file, {account.points_due:,} are due."
+            f"Customer {customer} has {suspect.balance:,} points; by the file, {suspect.balance_due:,} are due."
         )
-        history = self._rewindq("Who wrote that?", "state", f"customer/{order.customer_id}", "--history").answer
-        rows = [(v["version"], v["job_id"], v["changes"].get("points")) for v in history["versions"]]
-        self.teller.table(("version", "written by", "points"), rows, numbers=(0, 2))
+        history = self._rewindq("Who wrote that?", "state", f"customer/{customer}", "--history").answer
+        rows = [
+            (v["version"], v["job_id"], v["changes"].get("points"), suspect.dues.get(v["version"]))
+            for v in history["versions"]
+        ]
+        self.teller.table(("version", "written by", "points", "due"), rows, numbers=(0, 2, 3))
         return suspect
 
     def _trace(self, suspect: Suspect) -> None:
         job_id = suspect.order.job_id
         events = self._rewindq(f"What did {job_id} do?", "trace", job_id).answer["events"]
-        rows = [(e["position"], e["attempt"], e["type"], e["step"], _said(e)) for e in events]
-        self.teller.table(("position", "attempt", "event", "step", ""), rows, numbers=(1,))
+        self._events(events)
         read = [e for e in events if e["type"] == "CacheRead" and e["body"].get("hit")][-1]
         load = next(e for e in events if e["type"] == "StepCompleted" and e["attempt"] == read["attempt"])
         self.teller.say(
@@ -199,9 +210,9 @@ class Story:
         ran = self._rewindq("The two side by side.", "diff", order.job_id, "--branch", BRANCH)
         rows = [(row["key"], row["field"], row["original"], row["fork"]) for row in ran.answer["state"]]
         self.teller.table(("aggregate", "field", "original", "fork"), rows, numbers=(2, 3))
-        due = suspect.account.points_due
-        expected = [(order.key, "points", suspect.account.points, due)]
-        self._check(Check("only the points differ, and they are right", rows == expected, f"{due:,} points are due"))
+        due = suspect.due
+        expected = [(order.key, "points", suspect.points, due)]
+        self._check(Check("only the points differ, and they are right", rows == expected, f"{due:,} were due then"))
 
     def _fingerprint(self) -> bytes:
         return ledger_path(self.place.folder, GATEWAY).read_bytes()

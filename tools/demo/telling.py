@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from .audit import Check
+
+_INDENT = (0, 0, 0, 3)
+#: Longer lines of prose are hard to read.
+_PROSE_WIDTH = 100
 
 
 class Teller:
@@ -32,8 +37,7 @@ class Teller:
 
     def say(self, text: str) -> None:
         """A sentence or two."""
-        for line in text.split("\n"):
-            self._console.print(Text(f"   {line}"))
+        self._console.print(Padding(Text(text), _INDENT, expand=False), width=min(self._console.width, _PROSE_WIDTH))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()) -> None:
         """A table; `numbers` are the columns aligned to the right."""
@@ -42,9 +46,7 @@ class Teller:
             table.add_column(column, justify="right" if index in numbers else "left", no_wrap=index in numbers)
         for row in rows:
             table.add_row(*(Text("" if value is None else str(value)) for value in row))
-        indented = Table.grid(padding=(0, 0, 0, 3))
-        indented.add_row("", table)
-        self._console.print(indented)
+        self._console.print(Padding(table, _INDENT, expand=False))
 
     def checks(self, checks: Iterable[Check]) -> None:
         """What held, and what did not."""

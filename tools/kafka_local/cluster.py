@@ -145,7 +145,7 @@ def _format(java: str, libs: Path, state: _State) -> None:
             "kafka.tools.StorageTool",
             "format",
         ]
-        command += ["-t", state.cluster_id, "-c", str(config)]
+        command += [f"--cluster-id={state.cluster_id}", "-c", str(config)]
         runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     outputs = [run.communicate()[0] for run in runs]
     for run, output in zip(runs, outputs, strict=True):

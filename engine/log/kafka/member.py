@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from rewindq.engine.ports.log import (
-    Append,
+    AppendRefused,
     Fenced,
     LogUnavailable,
     Ownership,
@@ -45,6 +45,8 @@ _SERVE_EVERY = 0.02
 _STABLE_WAIT = 0.05
 # How long a commit keeps trying while the group's generation moves on around it, in seconds.
 _GENERATION_WAIT = 3.0
+# Stands for the offset of a partition that the group has committed nothing for.
+_NOTHING = -1
 _AUTH_CODES = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION})
 
 
@@ -110,8 +112,8 @@ class KafkaMember:
         with self._commit_lock:
             if partition not in self._owned:
                 raise self._fenced([partition])
-            if self._inputs[0] in offsets:
-                self._committed.setdefault(partition, offsets[self._inputs[0]])
+            if self._inputs[0] in offsets and self._committed.get(partition, _NOTHING) < 0:
+                self._committed[partition] = offsets[self._inputs[0]]
             self._fetcher.assign({(topic, partition): offset for topic, offset in offsets.items()})
 
     def pause(self, partition: int) -> None:
@@ -129,7 +131,10 @@ class KafkaMember:
 
     def commit(self, turn: Turn) -> list[int]:
         """Appends the turn's records and commits its offsets in one transaction; returns their offsets."""
-        check(turn.appends, self._topics)
+        try:
+            check(turn.appends, self._topics)
+        except LogUnavailable as error:
+            raise AppendRefused(f"nothing was appended: {error}") from error
         deadline = time.monotonic() + _GENERATION_WAIT
         with self._commit_lock:
             if not (turn.appends or turn.offsets or turn.partitions):
@@ -137,7 +142,9 @@ class KafkaMember:
             while True:
                 used = self._check_owned(turn.partitions)
                 try:
-                    return self._run(turn.appends, turn, used)
+                    return self._run(turn, used)
+                except LogUnavailable as error:
+                    raise AppendRefused(f"nothing was appended: {error}") from error
                 except StaleGenerationError as stale:
                     # A rebalance passed by. With cooperative assignment what we own stays ours through it,
                     # until we hand it over ourselves; the coordinator wants to hear it under the new
@@ -145,13 +152,13 @@ class KafkaMember:
                     if not self._await_generation(used, deadline):
                         raise Fenced(f"{stale}; nothing was appended: join again") from stale
 
-    def _run(self, appends: Sequence[Append], turn: Turn, used: GroupMetadata) -> list[int]:
+    def _run(self, turn: Turn, used: GroupMetadata) -> list[int]:
         offsets = dict(turn.offsets)
         for partition in turn.partitions:
             key = (self._inputs[0], partition)
             if key not in offsets:
                 offsets[key] = self._last_committed(partition)
-        result = self._transactions.run(appends, [tp(*key, offset) for key, offset in offsets.items()], used.raw)
+        result = self._transactions.run(turn.appends, [tp(*key, offset) for key, offset in offsets.items()], used.raw)
         for (topic, partition), offset in offsets.items():
             if topic == self._inputs[0]:
                 self._committed[partition] = offset
@@ -182,11 +189,10 @@ class KafkaMember:
 
     def _last_committed(self, partition: int) -> int:
         """What the group has committed for this partition of inputs[0]; its low when that is nothing."""
-        if partition not in self._committed:
-            topic = self._inputs[0]
-            offset = self._stored_offsets([partition], self._settings.request_timeout).get(partition, -1)
-            self._committed[partition] = offset if offset >= 0 else self._bounds(topic, partition)[0]
-        return self._committed[partition]
+        offset = self._committed.get(partition)
+        if offset is None:
+            raise self._fenced([partition])  # lost since this commit began
+        return offset if offset >= 0 else self._bounds(self._inputs[0], partition)[0]
 
     def _stored_offsets(self, partitions: Iterable[int], timeout: float) -> dict[int, int]:
         asked = [tp(self._inputs[0], partition) for partition in partitions]
@@ -237,7 +243,7 @@ class KafkaMember:
         self._unstable -= stable.keys()
         with self._commit_lock:
             self._owned.update(ready)
-            self._committed.update({p: stable[p] for p in ready if stable[p] >= 0})
+            self._committed.update({partition: stable[partition] for partition in ready})
         if ready:
             self._ownership.assigned(ready)
 

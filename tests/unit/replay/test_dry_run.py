@@ -332,16 +332,20 @@ def _home(key: str) -> int:
 
 
 def test_steps_side_by_side_have_no_order(place: Deployment) -> None:
-    async def slow(name: str, turns: int) -> str:
-        for _ in range(turns):
-            await asyncio.sleep(0.002)
+    async def slow(name: str, seconds: float) -> str:
+        await asyncio.sleep(seconds)
         return name
 
-    async def handler(ctx: Context, job: Order) -> list[str]:
-        names = [("a", 5), ("b", 1), ("c", 3)]
-        return list(await asyncio.gather(*(ctx.effect(name, slow, name, turns, key=name) for name, turns in names)))
+    async def twice(ctx: Context, name: str, seconds: float) -> None:
+        for at in ("first", "second"):
+            await ctx.effect(f"{name} {at}", slow, name, seconds, key=f"{name}-{at}")
+
+    async def handler(ctx: Context, job: Order) -> None:
+        await asyncio.gather(twice(ctx, "slow", 0.1), twice(ctx, "quick", 0))
 
     with record(place, app_of(handler), "order", {"order_id": "o1"}, "order:o1") as job:
+        steps = [step.name for step in job.recording.attempt().steps]
+        assert steps.index("quick second") < steps.index("slow second")
         replay = rerun(place, job, handler)
     assert (replay.outcome, replay.divergences) == ("succeeded", [])
 
@@ -363,6 +367,22 @@ def test_a_trace_cut_anywhere_ends_there(place: Deployment, recorded: JobPast) -
     assert short.attempt().ends_here == "ends here: step charge started, outcome unknown"
     assert dry_run(place, recorded, app_of(original), recording=short).reason == short.attempt().ends_here
     assert CALLS == []
+
+
+def test_a_cut_trace_of_steps_side_by_side_ends_there(place: Deployment) -> None:
+    async def twice(ctx: Context, name: str, seconds: float) -> None:
+        for at in ("first", "second"):
+            await ctx.effect(f"{name} {at}", asyncio.sleep, seconds, key=f"{name}-{at}")
+
+    async def handler(ctx: Context, job: Order) -> None:
+        await asyncio.gather(twice(ctx, "slow", 0.1), twice(ctx, "quick", 0))
+
+    with record(place, app_of(handler), "order", {"order_id": "o1"}, "order:o1") as job:
+        attempt = job.recording.attempt()
+        assert attempt.started is not None and attempt.end is not None
+        for seq in range(attempt.started.seq + 1, attempt.end.seq + 1):
+            replay = dry_run(place, job, app_of(handler), recording=cut(job.recording, seq))
+            assert (seq, replay.outcome, replay.divergences) == (seq, "unfinished", [])
 
 
 def test_a_cut_trace_still_shows_other_code(place: Deployment, recorded: JobPast) -> None:

@@ -198,6 +198,8 @@ def test_points_resolve_to_positions(place: Deployment, job: JobPast) -> None:
         at(version="2")
     with pytest.raises(BadPoint, match="behind the end of attempt 1"):
         at(at=f"p{home}@{attempt.end.seq + 1}")
+    with pytest.raises(BadPoint, match="behind the log's end"):
+        at(at=f"p{home}@{known.end + 1}")
     with pytest.raises(BadPoint, match="did not exist"):
         at(at=f"p{home}@0")
     with pytest.raises(BadPoint, match="another partition"):

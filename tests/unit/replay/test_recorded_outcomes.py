@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.support.recorded import deployment, dry_run, record
 from rewindq import App, Context, InDoubt, Retry
 from rewindq.engine.blobs.folder import FolderBlobs
 from rewindq.engine.core import events as e
+from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.effects.errors import EffectConflict, LeaseUnavailable
 from rewindq.engine.replay.replays import in_doubt, leases
 from rewindq.engine.runtime.deployment import Deployment
@@ -142,8 +144,6 @@ def test_a_lease_that_was_refused_is_refused_again(place: Deployment) -> None:
             except LeaseUnavailable as error:
                 return str(error)
 
-    from rewindq.engine.core.partitioner import partition_for
-
     home = partition_for(b"order:o1", 2)
     free = next(f"stock:{n}" for n in range(99) if partition_for(f"stock:{n}".encode(), 2) == home)
     app = app_of(handler)
@@ -194,8 +194,6 @@ def test_secrets_are_masked_in_what_a_replay_shows(place: Deployment) -> None:
 
 
 def test_a_job_that_timed_out_ends_there(place: Deployment) -> None:
-    import asyncio
-
     async def handler(ctx: Context, job: Order) -> None:
         await ctx.effect("charge", call, key="charge")
         await asyncio.sleep(30)
@@ -207,3 +205,23 @@ def test_a_job_that_timed_out_ends_there(place: Deployment) -> None:
         replay = dry_run(place, job, app, limit=0.5)
     assert (replay.outcome, replay.divergences) == ("unfinished", [])
     assert "no result within" in (replay.reason or "")
+
+
+def test_a_call_that_the_time_out_cut_short_ends_there(place: Deployment) -> None:
+    async def endless() -> None:
+        await asyncio.sleep(30)
+
+    async def handler(ctx: Context, job: Order) -> str:
+        try:
+            await ctx.effect("charge", endless, key="charge")
+        except InDoubt:
+            return "the handler never saw this"
+        return "done"
+
+    app = app_of(handler, retry=ONCE, timeout=0.3)
+    with live(place, app) as job:
+        doubt = job.recording.attempt().by_name["charge"].events[-1].body
+        assert isinstance(doubt, e.EffectInDoubt) and doubt.duration is None
+        replay = dry_run(place, job, app)
+    assert (replay.outcome, replay.divergences) == ("unfinished", [])
+    assert replay.reason == "ends here: step charge started, outcome unknown"

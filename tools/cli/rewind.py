@@ -1,0 +1,68 @@
+"""`rewindq rewind`: sets a stopped processor group's offsets back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from rewindq.engine.ports.log import TopicPartition
+from rewindq.engine.runtime.rewinding import plan_rewind, rewind
+
+from .options import Call, command
+from .tables import print_table
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(app, "rewind")(rewind_command)
+
+
+def rewind_command(
+    call: Call,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group, for example worker or rewindq.worker.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, a position p<partition>@<seq> (that partition alone), or a time.",
+        ),
+    ],
+    reason: Annotated[str, typer.Option("--reason", metavar="R", help="Why; it stays in the log.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Shows what would be set, and sets nothing.")] = False,
+) -> None:
+    """Sets where a group's partitions go on reading. Refused while the group has members.
+
+    Submissions that are read again are found to be known: no job is made or run twice by it.
+
+    Example: rewindq rewind worker --to 2026-11-29T12:00:00Z --reason 'catalog was wrong' --dry-run
+    """
+    if not reason.strip():
+        raise typer.BadParameter("--reason must say why: it stays in the log")
+    with call.deployment() as deployment:
+        planned = plan_rewind(deployment, group, to)
+        if not dry_run:
+            rewind(deployment, planned, reason)
+    shown = {
+        "group": planned.group,
+        "from": _offsets(planned.before),
+        "to": _offsets(planned.after),
+        "dry_run": dry_run,
+    }
+    call.show(shown, lambda console: _print_rewound(console, shown))
+
+
+def _offsets(places: dict[TopicPartition, int]) -> dict[str, int]:
+    return {f"{topic}/{partition}": offset for (topic, partition), offset in sorted(places.items())}
+
+
+def _print_rewound(console: Console, shown: dict[str, Any]) -> None:
+    rows = [(place, offset, shown["to"][place], shown["to"][place] - offset) for place, offset in shown["from"].items()]
+    print_table(console, ("topic/partition", "from", "to", "by"), rows)
+    ahead = sum(by for *_, by in rows if by > 0)
+    if ahead:
+        console.print(f"offsets {ahead} ahead: what stands between is never taken in", style="yellow")
+    what = "would be set" if shown["dry_run"] else "is set"
+    console.print(f"group {shown['group']} {what}", markup=False)
