@@ -18,6 +18,7 @@ import msgspec
 
 from ..runtime.app import load_app
 from .guard import Guard
+from .kernel import close_kernel
 from .running import run
 from .wire import Broken, Pipe, RemoteBlobs, RemoteView, Reply, Request
 
@@ -43,6 +44,7 @@ def serve(requests: int, answers: int) -> NoReturn:
     guard = Guard(folder, lambda found: pipe.send("violation", found))
     # Made before the guard is armed: an event loop wakes itself through sockets.
     loop = asyncio.new_event_loop()
+    close_kernel()
     guard.arm()
     reply = _replay(request, pipe, guard, loop)
     guard.disarm()

@@ -1,8 +1,8 @@
 """The interpreter-level guard: while armed, this process opens no connection, starts no program, writes no file.
 
 It listens to CPython's audit events, so it sees whatever goes through the interpreter, however deep in a library. What
-native code does by itself (a C client's own sockets, `ctypes`) raises no audit event and is out of its reach: an app
-whose dependencies work that way is still kept from the outside by the gate, not by this guard. A refused call raises
+native code does by itself raises no audit event: its connections and programs are left to the kernel (`kernel.py`)
+where that can refuse them, its writes to files are out of reach of both. A refused call raises
 `OutsideWorld` where it was made and is kept by name, so that code which swallows the exception is named all the same.
 """
 

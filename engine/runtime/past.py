@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ from ..ports.log import Log, Record
 from ..ports.store import Family, Put, Store, StoreError, View
 from ..store.keys import SEQ_MAX
 from ..store.memory import MemoryStore
-from ..store.opener import open_reader
+from ..store.opener import open_reader, open_store
 from ..store.overlay import Overlay
 from ..store.reader import ReadStore
 from ..store.working import COUNTS, POSITIONS, read_aggregate
@@ -33,6 +35,8 @@ log = structlog.get_logger(__name__)
 _SEEDS = (POSITIONS, COUNTS)
 #: Records of a job that lie further apart than this are fetched by a reader of their own.
 _NEAR = 2000
+#: Records that are folded into memory; a longer log without a store is folded into a temporary one on disk.
+_MEMORY_RECORDS_MAX = 50_000
 #: Called with a partition and the number of events folded so far.
 Progress = Callable[[int, int], None]
 
@@ -76,6 +80,7 @@ class PartitionPast:
         self.partition = partition
         self.topics = PartitionTopics(deployment.topics.lifecycle, deployment.topics.domain, partition)
         self._deployment = deployment
+        self._scratch: TemporaryDirectory[str] | None = None
         self._reader = self._open_reader()
         try:
             self._begin()
@@ -122,14 +127,25 @@ class PartitionPast:
         """Frees the store's files."""
         self.store.close()
         self._drop_reader()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _begin(self) -> None:
-        self.store: Store = MemoryStore()
         if self._reader is not None:
-            self.store = Overlay(MemoryStore(), self._reader, SEQ_MAX, _new_layer)
+            self.store: Store = Overlay(MemoryStore(), self._reader, SEQ_MAX, _new_layer)
             _seed(self.store, self._reader)
+        else:
+            self.store = self._empty_store()
         deployment = self._deployment
         self._tail = Tail(deployment.log, deployment.codec, self.topics, self.store)
+
+    def _empty_store(self) -> Store:
+        bounds = self._deployment.log.bounds
+        ends = [bounds(topic, self.partition) for topic in (self.topics.lifecycle, self.topics.domain)]
+        if sum(end - low for low, end in ends) <= _MEMORY_RECORDS_MAX:
+            return MemoryStore()
+        self._scratch = TemporaryDirectory(prefix="rewindq-past-")
+        return open_store(str(Path(self._scratch.name) / "store"), branch="", partition=self.partition)
 
     def _open_reader(self) -> ReadStore | None:
         path = self._deployment.store_path(self.partition)

@@ -99,6 +99,7 @@ def serve_metrics(port: int, report: Callable[[], Report]) -> None:
             jobs = CounterMetricFamily("rewindq_attempts", "Attempts that ended", labels=["outcome"])
             jobs.add_metric(["succeeded"], now.succeeded)
             jobs.add_metric(["failed"], now.failed)
+            jobs.add_metric(["retried"], now.retried)
             return [
                 jobs,
                 CounterMetricFamily("rewindq_turns", "Commits to the log", value=now.turns),
@@ -205,7 +206,7 @@ class Supervisor:
             if child.report is before:
                 break
         child.close()
-        for name in ("succeeded", "failed", "turns", "records"):
+        for name in ("succeeded", "failed", "retried", "turns", "records"):
             setattr(self._ended, name, getattr(self._ended, name) + getattr(child.report, name))
 
 

@@ -63,6 +63,7 @@ class Report:
 
     succeeded: int = 0
     failed: int = 0
+    retried: int = 0
     turns: int = 0
     records: int = 0
     owned: int = 0
@@ -70,7 +71,7 @@ class Report:
 
     @property
     def processed(self) -> int:
-        """Attempts that ended."""
+        """Jobs that ended: well, or in the investigation queue, or cancelled."""
         return self.succeeded + self.failed
 
 
@@ -385,7 +386,8 @@ class Worker:
         report = self.report
         ended = self._attempts.ended
         report.succeeded = ended[s.SUCCEEDED]
-        report.failed = sum(ended.values()) - ended[s.SUCCEEDED] - ended[s.WAITING]
+        report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
+        report.retried = ended[s.RETRYING]
         report.owned = len(self._owners)
         if not self._is_idle():
             report.idle = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,21 @@ def test_code_that_goes_around_ctx_is_stopped_and_named(shop: Shop) -> None:
         assert (trick, first["event"].startswith(event)) == (trick, True)
         assert "replay_shop.py:" in first["place"]
     assert shop.production() == before
+
+
+def test_native_code_connects_to_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import sys; from rewindq.engine.replay.kernel import close_kernel; sys.exit(not close_kernel())"
+    if subprocess.run([sys.executable, "-c", program], check=False).returncode != 0:
+        pytest.skip("this kernel offers no seccomp filter")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("REPLAY_PORT", str(server.getsockname()[1]))
+        shop.order(4, trick="native")
+        shop.work()
+        shown = dry_run(shop.deployment, "job-4", app=SHOP).shown
+        assert (shown["outcome"], shown["status"], shown["violations"]) == ("succeeded", "same", [])
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_a_handler_that_ends_its_process_is_a_failure(shop: Shop) -> None:

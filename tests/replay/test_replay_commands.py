@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from .conftest import FIXED, SHOP, Shop
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = "import typer; from rewindq.tools.cli.replay import register; app = typer.Typer(); register(app); app()"
 
 
 class Ran(NamedTuple):
@@ -32,11 +32,12 @@ class Ran(NamedTuple):
 def command(shop: Shop, *words: str) -> list[str]:
     place = shop.deployment
     options = ["--log", place.log.url, "--namespace", "shop", "--state-dir", str(place.settings.state_dir)]
-    return [sys.executable, "-c", COMMANDS, *words, *options]
+    return [sys.executable, "-m", "rewindq.tools.cli", *words, *options]
 
 
 def rewindq(shop: Shop, *words: str) -> Ran:
-    done = subprocess.run(command(shop, *words), cwd=ROOT, check=False, capture_output=True, text=True)
+    env = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(command(shop, *words), cwd=ROOT, env=env, check=False, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -65,22 +66,24 @@ def test_exit_statuses_name_what_is_wrong(shop: Shop) -> None:
         (5, "a job 'nobody'", ("replay", "nobody")),
         (5, "no attempt 7", ("replay", "job-1", "--attempt", "7")),
         (2, "no app to run", ("replay", "job-1", "--mode", "dry-run")),
-        (2, "MODULE:ATTRIBUTE", ("replay", "job-1", "--mode", "dry-run", "--app", "nonsense")),
+        (2, "must be MODULE:ATTRIBUTE", ("replay", "job-1", "--mode", "dry-run", "--app", "nonsense")),
         (2, "no step 'nothing'", ("fork", "job-1", "--before", "nothing", "--app", SHOP)),
         (2, "is no position", ("fork", "job-1", "--at", "here", "--app", SHOP)),
         (2, "is no time", ("fork", "job-1", "--time", "yesterday", "--app", SHOP)),
-        (2, "must be PATH=VALUE", ("fork", "job-1", "--set", "amount", "--app", SHOP)),
         (2, "branch 'Bad Name'", ("fork", "job-1", "--name", "Bad Name", "--app", SHOP)),
         (4, "is not supported by this version", ("fork", "job-1", "--from", "other", "--app", SHOP)),
         (5, "no branch 'none'", ("branch", "show", "none")),
         (5, "no branch 'none'", ("branch", "delete", "none", "--yes")),
         (5, "no branch 'none'", ("diff", "job-1", "--branch", "none")),
     ]
-    for code, text, words in cases:
-        ran = rewindq(shop, *words)
-        assert (words, ran.code, text in ran.err, ran.out) == (words, code, True, "")
-        shown = rewindq(shop, *words, "--json")
-        assert shown.code == code and text in shown.json["error"]["message"]
+    for number, (code, text, words) in enumerate(cases):
+        ran = rewindq(shop, *words, *(["--json"] if number % 2 else []))
+        assert (words, ran.code, text in ran.err) == (words, code, True)
+        if number % 2:
+            assert text in ran.json["error"]["message"]
+        else:
+            assert ran.out == ""
+    assert rewindq(shop, "fork", "job-1", "--set", "amount", "--app", SHOP).code == 2
 
 
 def test_fork_diff_and_branch(shop: Shop) -> None:

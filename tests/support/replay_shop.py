@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import sqlite3
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +71,8 @@ def around(trick: str) -> None:
             socket.create_connection(("127.0.0.1", 9), timeout=1)
         except Exception:
             return
+    elif trick == "native":
+        _connect_natively(int(os.environ["REPLAY_PORT"]))
     elif trick == "flee":
         around("swallowed")
         os._exit(0)
@@ -78,6 +82,15 @@ def around(trick: str) -> None:
         import multiprocessing
 
         multiprocessing.get_context("spawn").Process(target=print).start()
+
+
+def _connect_natively(port: int) -> None:
+    """Connects as a C client does, past the interpreter."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", port, socket.inet_aton("127.0.0.1"))
+    handle = libc.socket(int(socket.AF_INET), int(socket.SOCK_STREAM), 0)
+    if libc.connect(handle, address, len(address)) == 0:
+        raise RuntimeError("a native client has connected")
 
 
 @app.job(key="customer:{customer}")

@@ -66,7 +66,8 @@ def _latency(options: argparse.Namespace, folder: Path) -> None:
     for number in range(options.runs):
         found = sorted(latency.latency(drain.fresh(folder, options.log, number), drain.APP, options.jobs, options.rate))
         middle, high = found[len(found) // 2], found[int(len(found) * 0.99)]
-        print(f"{len(found)} jobs at {options.rate:g}/s: median {middle:.2f} ms, p99 {high:.2f} ms, max {found[-1]:.2f} ms")
+        what = f"{len(found)} jobs at {options.rate:g}/s"
+        print(f"{what}: median {middle:.2f} ms, p99 {high:.2f} ms, max {found[-1]:.2f} ms")
 
 
 def _fork(options: argparse.Namespace, folder: Path) -> None:

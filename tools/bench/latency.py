@@ -48,7 +48,7 @@ def _submit_each(client: Client, sent: dict[str, float], jobs: list[Submission],
     for job in jobs:
         due += 1 / rate
         time.sleep(max(0.0, due - time.perf_counter()))
-        sent[job.job_id] = time.perf_counter()
+        sent[str(job.job_id)] = time.perf_counter()
         client.submit(job.type, job.payload, job_id=job.job_id)
 
 

@@ -11,6 +11,9 @@ from rewindq.engine.core.times import BadTime
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import GroupActive, LogError
 from rewindq.engine.ports.store import StoreError
+from rewindq.engine.replay.branches import BranchExists
+from rewindq.engine.replay.parent import Refused
+from rewindq.engine.replay.points import BadPoint, HalfDone
 from rewindq.engine.replay.recording import NoRecording
 from rewindq.engine.runtime.app import AppError
 from rewindq.engine.runtime.client import CommandRefusedError, NotSucceeded
@@ -40,6 +43,10 @@ class GuardRefused(Exception):
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (GuardRefused, REFUSED),
     (GroupActive, REFUSED),
+    (Refused, REFUSED),
+    (HalfDone, REFUSED),
+    (BranchExists, REFUSED),
+    (BadPoint, WRONG_USAGE),
     (CommandRefusedError, REFUSED),
     (NotFound, NO_SUCH_THING),
     (NoRecording, NO_SUCH_THING),

@@ -1,4 +1,4 @@
-"""Replays, forks and diffs as tables that fit a terminal of 80 columns."""
+"""Replays, forks and diffs for people."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from rich.table import Table
 #: Longest text of a cell.
 _CELL_MAX = 60
 _STYLES = {"succeeded": "green", "same": "green", "failed": "red", "blocked": "red", "diverged": "yellow"}
-
-
-def _console() -> Console:
-    return Console(soft_wrap=False, highlight=False)
 
 
 def _text(value: Any) -> str:
@@ -43,8 +39,7 @@ def _table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> T
     return table
 
 
-def _print(*parts: str | Table | None) -> None:
-    console = _console()
+def _print(console: Console, *parts: str | Table | None) -> None:
     for part in parts:
         if part is not None:
             console.print(part)
@@ -62,9 +57,10 @@ def _reason(shown: dict[str, Any]) -> str | None:
     return f"  {escape(reason)}{where}" if reason else None
 
 
-def trace(shown: dict[str, Any]) -> None:
+def trace(console: Console, shown: dict[str, Any]) -> None:
     """A trace replay."""
     _print(
+        console,
         _head(shown),
         _reason(shown) or (None if shown["ends_here"] is None else f"  {escape(shown['ends_here'])}"),
         _table(
@@ -88,10 +84,11 @@ def trace(shown: dict[str, Any]) -> None:
     )
 
 
-def dry_run(shown: dict[str, Any]) -> None:
+def dry_run(console: Console, shown: dict[str, Any]) -> None:
     """A dry-run."""
     code = shown["code_version"]
     _print(
+        console,
         f"{_head(shown)}, {_word(shown['status'])}",
         _reason(shown),
         f"  code recorded {code['recorded'] or '-'}, ran {code['ran'] or '-'}",
@@ -113,22 +110,23 @@ def _divergences(shown: dict[str, Any]) -> Table | None:
     return _table("divergences", rows, {"kind": "kind", "step": "step", "expected": "expected", "got": "got"})
 
 
-def fork(shown: dict[str, Any]) -> None:
+def fork(console: Console, shown: dict[str, Any]) -> None:
     """A fork, its divergences and its diff."""
     where = f"  branch {escape(str(shown['branch']))} from {shown['base']}"
-    _print(_head(shown), _reason(shown), where, _violations(shown), _divergences(shown))
+    _print(console, _head(shown), _reason(shown), where, _violations(shown), _divergences(shown))
     if shown["diff"] is not None:
-        diff(shown["diff"])
+        diff(console, shown["diff"])
         job, branch = escape(shown["job_id"]), shown["branch"]
-        _print(f"next: rewindq diff {job} --branch {branch}   or: rewindq branch delete {branch}")
+        _print(console, f"next: rewindq diff {job} --branch {branch}   or: rewindq branch delete {branch}")
 
 
-def diff(shown: dict[str, Any]) -> None:
+def diff(console: Console, shown: dict[str, Any]) -> None:
     """Two executions side by side."""
     first, second = shown["outcome"]
     verdict = "[green]the same[/green]" if shown["same"] else "[yellow]different[/yellow]"
     sides = {"original": "original", "fork": "fork"}
     _print(
+        console,
         f"original {_word(first)}, fork {_word(second)}: {verdict}",
         _table("state", shown["state"], {"key": "key", "field": "field", **sides}),
         _table("steps", shown["steps"], {"step": "step", "kind": "kind", **sides}),
@@ -137,9 +135,9 @@ def diff(shown: dict[str, Any]) -> None:
     )
 
 
-def branch_list(shown: dict[str, Any]) -> None:
+def branch_list(console: Console, found: list[dict[str, Any]]) -> None:
     """All branches."""
-    rows = [{**one, "job": one["origin"]["job_id"]} for one in shown["branches"]]
+    rows = [{**one, "job": one["origin"]["job_id"]} for one in found]
     columns = {
         "branch": "name",
         "base": "base",
@@ -148,10 +146,10 @@ def branch_list(shown: dict[str, Any]) -> None:
         "outcome": "outcome",
         "created": "created",
     }
-    _print(_table("", rows, columns) or "no branches")
+    _print(console, _table("", rows, columns) or "no branches")
 
 
-def branch(shown: dict[str, Any]) -> None:
+def branch(console: Console, shown: dict[str, Any]) -> None:
     """One branch."""
     origin = shown["origin"]
     rows = [
@@ -167,9 +165,11 @@ def branch(shown: dict[str, Any]) -> None:
         ),
         *({"what": "offset", "is": f"{name} at {at}"} for name, at in shown["stands"]["offsets"].items()),
     ]
-    _print(_table(f"branch {escape(shown['name'])}", rows, {"": "what", " ": "is"}))
+    _print(console, _table(f"branch {escape(shown['name'])}", rows, {"": "what", " ": "is"}))
 
 
-def deleted(shown: dict[str, Any]) -> None:
+def deleted(console: Console, shown: dict[str, Any]) -> None:
     """A deletion."""
-    _print(f"deleted branch {escape(shown['deleted'])} with {', '.join(shown['topics'])}, its group and its state")
+    _print(
+        console, f"deleted branch {escape(shown['deleted'])} with {', '.join(shown['topics'])}, its group and its state"
+    )

@@ -67,12 +67,12 @@ def worker(
             run_worker(settings, options, reports)
         return
     report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {"processed": report.processed, "succeeded": report.succeeded, "failed": report.failed}
-    call.show(shown, lambda console: console.print(f"{report.processed} attempts: {_told(report)}"))
+    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried")}
+    call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
 
 
 def _told(report: Report) -> str:
-    return f"{report.succeeded} succeeded, {report.failed} failed"
+    return f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
 
 
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:

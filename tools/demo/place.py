@@ -38,6 +38,12 @@ class Place:
         self._write_settings()
 
     @property
+    def typed(self) -> str:
+        """The folder as a person would type it."""
+        here = Path.cwd()
+        return str(self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder)
+
+    @property
     def orders(self) -> Path:
         """The orders as `submit --file` reads them."""
         return self.folder / "orders.jsonl"

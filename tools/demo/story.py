@@ -116,7 +116,7 @@ class Story:
             self.checks.append(Check("a worker was killed half way", False, "they were done before"))
         done = ran.ran.answer
         self.teller.say(
-            f"{done['succeeded']:,} attempts succeeded and {done['failed']:,} failed in {ran.seconds:.1f} s, "
+            f"{done['succeeded']:,} jobs succeeded and {done['retried']:,} attempts were retried in {ran.seconds:.1f} s, "
             "by the workers' own count (the killed one's last words are lost)."
         )
         return ran.killed
@@ -133,12 +133,12 @@ class Story:
         ]
         jobs = [incidents.refused, incidents.found_done, incidents.conflicts, incidents.stale_reads, incidents.lost]
         rows = [
-            (name, count, min(ids) if ids else "", answer)
+            (name, count, _plainest(ids, incidents.lost), answer)
             for (name, count), ids, answer in zip(incidents.counts().items(), jobs, answers, strict=True)
         ]
         self.teller.table(("incident", "orders", "for example", "what became of it"), rows, numbers=(1,))
         if incidents.found_done:
-            self._doubt(min(incidents.found_done - incidents.lost or incidents.found_done))
+            self._doubt(_plainest(incidents.found_done, incidents.lost))
 
     def _doubt(self, job_id: str) -> None:
         events = self._rewindq("A retry that would have charged twice.", "trace", job_id).answer["events"]
@@ -170,6 +170,8 @@ class Story:
             for v in history["versions"]
         ]
         self.teller.table(("version", "written by", "points", "due"), rows, numbers=(0, 2, 3))
+        found_all = [row[0] for row in rows] == list(suspect.dues)
+        self._check(Check("its history has every version", found_all, f"{len(rows)} versions"))
         return suspect
 
     def _trace(self, suspect: Suspect) -> None:
@@ -238,7 +240,7 @@ class Story:
         self.teller.step(f"What to type next (this took {seconds:g} s; nothing was sent to any network):")
         order = suspect.order
         commands = [
-            f"cd {shlex.quote(str(self.place.folder))}",
+            f"cd {shlex.quote(self.place.typed)}",
             typed(["jobs", "list", "--limit", "10"]),
             typed(["jobs", "show", order.job_id]),
             typed(["state", f"customer/{order.customer_id}", "--version", "1"]),
@@ -247,6 +249,11 @@ class Story:
         ]
         for command in commands:
             self.teller.say(f"$ {command}")
+
+
+def _plainest(job_ids: set[str], lost: set[str]) -> str:
+    """A job to show: one whose worker lived, if there is one."""
+    return min(job_ids - lost or job_ids, default="")
 
 
 def _said(event: dict[str, Any]) -> str:

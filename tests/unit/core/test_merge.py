@@ -203,16 +203,34 @@ def test_every_record_is_shown_once_and_numbers_have_no_gap(log: Partition) -> N
 
 
 @given(log=histories(), data=st.data())
-def test_a_lost_record_is_a_gap_by_name(log: Partition, data: st.DataObject) -> None:
-    applied = log.expected()
-    lost = data.draw(st.sampled_from(applied[:-1] or [None]))
-    if lost is None:
-        return
+def test_nothing_is_read_over_a_lost_record(log: Partition, data: st.DataObject) -> None:
+    lost = data.draw(st.sampled_from(log.expected() or [None]))
     for topic in TOPICS:
         log.topics[topic] = [record for record in log.topics[topic] if record is not lost]
-    repeated = any(record.seq == lost.seq for record in log.expected())
-    if repeated:
-        return  # another writer's record with that number stands in: nothing is missing
+    polling = Polling(log)
+    try:
+        assert polling.finish() == log.expected()
+    except GapInLog:
+        assert polling.merge.expected == (log.expected()[-1].next_seq if log.expected() else 0)
+
+
+@given(work=st.lists(parts, min_size=1, max_size=6), taken_over=st.booleans(), data=st.data())
+def test_a_lost_record_is_a_gap_by_name(work: list[list[Part]], taken_over: bool, data: st.DataObject) -> None:
+    """Of the newest writer, and of one whose successor wrote, too."""
+    log = partition([fence(1)], [fence(1)])
+    writer = Writer(1, "w1", 0)
+    for each in work:
+        _append(log, writer.transaction(each))
+    written = log.expected()
+    if taken_over:
+        for topic in TOPICS:
+            log.append(topic, fence(2))
+        _append(log, Writer(2, "w2", writer.seq).transaction([Part(L, 1)]))
+    lost = data.draw(st.sampled_from(written[:-1] if len(written) > 1 and not taken_over else written))
+    for topic in TOPICS:
+        log.topics[topic] = [record for record in log.topics[topic] if record is not lost]
+    if len(written) == 1 and not taken_over:
+        return  # nothing stands behind it
 
     with pytest.raises(GapInLog, match=rf"event {lost.seq} is missing"):
         Polling(log).finish()
