@@ -48,7 +48,7 @@ class Attempts:
         self.leases = Leases(self.queues, wake)
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()
-        self.ended: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
         self._intake = intake
         self._draw = random.Random()
         self._dirty: set[Run] = set()
@@ -219,7 +219,7 @@ class Attempts:
         self._dirty.discard(run)
         self.running.pop(run.job_id, None)
         self.by_type[run.head.type] -= 1
-        self.ended[outcome] += 1
+        self._ended[outcome] += 1
         self._free(run.owner, run.head.resource)
         self.wake()
 
@@ -247,6 +247,11 @@ class Attempts:
         """The run has events that must not wait for its next step."""
         self._dirty.add(run)
         self.wake()
+
+    def take_ended(self) -> Counter[str]:
+        """Attempts that ended since the last call, by the job's status; they count once their turn is durable."""
+        ended, self._ended = self._ended, Counter()
+        return ended
 
     def flush_dirty(self) -> None:
         """Decides what touched runs have buffered, before a turn closes."""

@@ -25,7 +25,8 @@ class Timers:
 
     def add(self, due: int, job_id: str) -> None:
         """A job was delayed or is to be retried. Far ones are found in the store when their time comes near."""
-        if due <= max(self._loaded_to, self._now + HORIZON):
+        # What is not stored yet would be missed by the next load. Before the first one, nothing tells what is far.
+        if due <= max(self._loaded_to, self._now + HORIZON) or not self._now:
             self._keep(due, job_id)
 
     def due(self, now: int) -> list[tuple[int, str]]:

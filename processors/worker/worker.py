@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,6 +90,7 @@ class Worker:
         self._paused: set[int] = set()
         self._taking: set[int] = set()
         self._starting: list[Run] = []
+        self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
         self._idle_check: asyncio.Task[None] | None = None
         self._stopping = False
@@ -227,12 +228,14 @@ class Worker:
         owners = [owner for owner in self._owners.values() if owner.has_work]
         if owners:
             starting, self._starting = self._starting, []
-            self._commit = asyncio.get_running_loop().create_task(self._run_commit(owners, starting))
+            ended = self._attempts.take_ended()
+            self._commit = asyncio.get_running_loop().create_task(self._run_commit(owners, starting, ended))
 
-    async def _run_commit(self, owners: list[Owner], starting: list[Run]) -> None:
+    async def _run_commit(self, owners: list[Owner], starting: list[Run], ended: Counter[str]) -> None:
         try:
             self.report.records += await self._committer.commit(owners)
             self.report.turns += 1
+            self._ended.update(ended)
             for run in starting:
                 self._attempts.spawn(run)
         except LogError as error:
@@ -384,7 +387,7 @@ class Worker:
 
     def _update_report(self) -> None:
         report = self.report
-        ended = self._attempts.ended
+        ended = self._ended
         report.succeeded = ended[s.SUCCEEDED]
         report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
         report.retried = ended[s.RETRYING]

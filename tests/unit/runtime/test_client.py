@@ -193,7 +193,7 @@ def test_a_result_is_waited_for(shop: Shop) -> None:
 
 def test_a_time_out_tells_where_the_job_stands(client: Client) -> None:
     client.submit("echo", {}, job_id="j1")
-    with pytest.raises(TimeoutError, match="job j1 is waiting after 0.05 s"):
+    with pytest.raises(TimeoutError, match=r"job j1 is waiting after 0\.05 s"):
         client.result("j1", timeout=0.05)
 
 

@@ -1,0 +1,183 @@
+"""Which waiting job runs next, against a list that is searched from its beginning each time."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rewindq.processors.worker.queue import Ready, ReadyQueue, ready
+
+LIMITS = {"slow": 1, "pair": 2}
+TYPES = ("free", *LIMITS)
+RESOURCES = (None, "r1", "r2")
+
+
+class Naive:
+    """Waiting jobs in one list."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Ready] = {}
+        self.held: dict[str, str] = {}
+
+    def pop(self, full: set[str]) -> Ready | None:
+        fit = [e for e in self.waiting.values() if e.resource not in self.held and e.type not in full]
+        if not fit:
+            return None
+        entry = min(fit)
+        del self.waiting[entry.job_id]
+        if entry.resource is not None:
+            self.held[entry.resource] = entry.job_id
+        return entry
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Jobs come, start, end, are cancelled and sent back; leases hold resources; other partitions run jobs too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue, self.naive = ReadyQueue(), Naive()
+        self.running: dict[str, Ready] = {}
+        self.elsewhere: list[str] = []
+        self.leases: set[str] = set()
+        self.accepted = 0
+
+    def full(self) -> set[str]:
+        busy = [entry.type for entry in self.running.values()] + self.elsewhere
+        return {name for name, limit in LIMITS.items() if busy.count(name) >= limit}
+
+    @rule(priority=st.integers(-2, 2), job_type=st.sampled_from(TYPES), resource=st.sampled_from(RESOURCES))
+    def submit(self, priority: int, job_type: str, resource: str | None) -> None:
+        self.accepted += 1
+        entry = ready(priority, self.accepted, f"job{self.accepted}", job_type, resource)
+        self.queue.push(entry)
+        self.queue.push(entry)
+        self.naive.waiting[entry.job_id] = entry
+
+    @rule()
+    def start(self) -> None:
+        full = self.full()
+        entry = self.queue.pop(full)
+        assert entry == self.naive.pop(full)
+        if entry is not None:
+            self.running[entry.job_id] = entry
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), again=st.booleans())
+    def end(self, data: st.DataObject, again: bool) -> None:
+        entry = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
+        self._free(entry.resource)
+        if again:  # handed back, or retried by an operator: it keeps its place
+            self.queue.push(entry)
+            self.naive.waiting[entry.job_id] = entry
+
+    @precondition(lambda self: self.naive.waiting)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.naive.waiting)))
+        self.queue.remove(job_id)
+        del self.naive.waiting[job_id]
+
+    @rule(resource=st.sampled_from(RESOURCES[1:]))
+    def lease(self, resource: str) -> None:
+        if resource not in self.naive.held:
+            self.queue.hold(resource, "lease")
+            self.naive.held[resource] = "lease"
+            self.leases.add(resource)
+
+    @precondition(lambda self: self.leases)
+    @rule()
+    def release(self) -> None:
+        self._free(self.leases.pop())
+
+    @rule(job_type=st.sampled_from(sorted(LIMITS)))
+    def start_elsewhere(self, job_type: str) -> None:
+        if job_type not in self.full():
+            self.elsewhere.append(job_type)
+
+    @precondition(lambda self: self.elsewhere)
+    @rule()
+    def end_elsewhere(self) -> None:
+        self.elsewhere.pop()
+
+    def _free(self, resource: str | None) -> None:
+        if resource is not None:
+            del self.naive.held[resource]
+            self.queue.free(resource)
+
+    @invariant()
+    def same_size_and_holders(self) -> None:
+        assert len(self.queue) == len(self.naive.waiting)
+        assert {r: self.queue.holder(r) for r in RESOURCES[1:]} == {r: self.naive.held.get(r) for r in RESOURCES[1:]}
+
+    def teardown(self) -> None:
+        """Once nothing holds them up, all jobs run."""
+        self.elsewhere.clear()
+        while self.leases:
+            self.release()
+        while self.running or self.naive.waiting:
+            for entry in list(self.running.values()):
+                del self.running[entry.job_id]
+                self._free(entry.resource)
+            waiting = len(self.naive.waiting)
+            self.start()
+            assert waiting == 0 or len(self.naive.waiting) < waiting
+
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(max_examples=150, stateful_step_count=40)
+
+
+def drained(queue: ReadyQueue) -> list[str]:
+    return [entry.job_id for entry in iter(queue.pop, None)]
+
+
+@given(jobs=st.lists(st.integers(-3, 3), max_size=20))
+def test_higher_priority_first_then_age(jobs: list[int]) -> None:
+    queue = ReadyQueue()
+    queue.extend(ready(priority, at, f"{at}", "t", None) for at, priority in enumerate(jobs))
+
+    expected = sorted(range(len(jobs)), key=lambda at: (-jobs[at], at))
+    assert drained(queue) == [str(at) for at in expected]
+
+
+def test_a_busy_resource_holds_nobody_else_up() -> None:
+    queue = ReadyQueue()
+    queue.extend(ready(0, at, name, "t", name[0]) for at, name in enumerate(["a1", "a2", "a3", "b1"]))
+
+    assert drained(queue) == ["a1", "b1"]
+    queue.free("a")
+    assert drained(queue) == ["a2"]
+
+
+def test_a_job_that_waits_for_its_type_holds_its_resource_up_for_nobody() -> None:
+    queue = ReadyQueue()
+    queue.hold("r", "lease")
+    queue.push(ready(0, 1, "of a full type", "slow", "r"))
+    queue.push(ready(0, 2, "of another", "free", "r"))
+    assert queue.pop({"slow"}) is None
+    queue.free("r")
+
+    entry = queue.pop({"slow"})
+    assert entry is not None
+    assert entry.job_id == "of another"
+
+
+def test_a_place_of_a_type_is_not_lost_on_a_job_that_cannot_run() -> None:
+    queue = ReadyQueue()
+    queue.push(ready(0, 1, "waits for r", "slow", "r"))
+    queue.push(ready(0, 2, "cancelled", "slow", None))
+    queue.push(ready(0, 3, "can run", "slow", None))
+    assert queue.pop({"slow"}) is None
+    queue.hold("r", "lease")
+    queue.remove("cancelled")
+
+    assert drained(queue) == ["can run"]
+
+
+def test_a_place_that_became_free_on_another_partition_is_taken() -> None:
+    queue = ReadyQueue()
+    queue.push(ready(0, 1, "a", "slow", None))
+    assert queue.pop({"slow"}) is None
+
+    assert drained(queue) == ["a"]
