@@ -16,7 +16,7 @@ from ..core import state as s
 from ..core import values
 from ..core.retry import FailureClass
 from ..ports.clock import Clock
-from .call import UNKNOWN_OUTCOME, decode_answer, encode_answer, encode_request, invoke
+from .call import UNKNOWN_OUTCOME, as_recorded, decode_answer, encode_answer, encode_request, invoke
 from .errors import (
     BadStep,
     EffectBlocked,
@@ -205,7 +205,7 @@ class Gate:
                 f"effect {call.name!r} was done, but its answer cannot be recorded: {error}", step=call.step
             ) from error
         journal.succeeded(request, data, self._since(began), "call")
-        return answer
+        return as_recorded(call.function, answer, data)
 
     def _outcome_of(
         self, call: EffectCall, request: d.EffectRequest, journal: Journal, error: Exception, took: int
@@ -241,8 +241,9 @@ class Gate:
             raise InDoubt(message, step=call.step) from error
         if answer is None:
             return False, None
-        journal.succeeded(request, encode_answer(answer), self._since(began), "lookup")
-        return True, answer
+        data = encode_answer(answer)
+        journal.succeeded(request, data, self._since(began), "lookup")
+        return True, as_recorded(call.function, answer, data)
 
     def _since(self, began: float) -> int:
         return int((self._clock.monotonic() - began) * 1000)

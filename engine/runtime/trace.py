@@ -41,15 +41,22 @@ def read_trace(past: Past, job_id: str) -> tuple[FoundJob, list[TraceRecord]]:
     """
     found = past.find(job_id)
     deployment = past.deployment
-    jobs = deployment.topics.jobs
-    records: list[TraceRecord] = []
-    if found.head.source_offset is not None:
-        places = [(jobs, found.head.source_offset)]
-        records += [t for t in _decoded(deployment, found.partition, places) if t.record.job_id == job_id]
+    records = _submission(deployment, found)
     if past.accepted(job_id) is not None:
         pointers = list(past.partition(found.partition).pointers(job_id))
         records += sorted(_decoded(deployment, found.partition, pointers), key=lambda entry: entry.record.seq)
     return found, records
+
+
+def _submission(deployment: Deployment, found: FoundJob) -> list[TraceRecord]:
+    """The job's own submission, if it is still there; bytes that could not become a job are none."""
+    if found.head.source_offset is None:
+        return []
+    try:
+        entries = _decoded(deployment, found.partition, [(deployment.topics.jobs, found.head.source_offset)])
+    except LogDamaged:
+        return []
+    return [entry for entry in entries if entry.record.job_id == found.job_id]
 
 
 def _decoded(deployment: Deployment, partition: int, places: list[tuple[str, int]]) -> list[TraceRecord]:

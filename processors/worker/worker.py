@@ -348,7 +348,10 @@ class Worker:
             self._drop(partition)
 
     async def _commit_all(self, owners: list[Owner]) -> None:
-        while any(owner.has_work for owner in owners if self._owners.get(owner.partition) is owner):
+        """Commits until these owners have nothing left, the commit under way included."""
+        while self._commit is not None or any(
+            owner.has_work for owner in owners if self._owners.get(owner.partition) is owner
+        ):
             self._start_commit()
             if self._commit is not None:
                 await asyncio.wait([self._commit])

@@ -16,6 +16,7 @@ from tests.support.shop import Shop
 
 from rewindq.tools.demo.audit import Audit, audit
 from rewindq.tools.demo.calls import ENVIRONMENT
+from rewindq.tools.demo.fingerprint import fingerprint
 from rewindq.tools.demo.ledger import read_ledger
 from rewindq.tools.demo.orders import Order, sample, submission, write_submissions
 from rewindq.tools.demo.services import GATEWAY, SOCKET, WAREHOUSE, ledger_path
@@ -114,6 +115,22 @@ def test_an_order_that_never_ran_is_found(done: Done) -> None:
     more = [*done.orders, Order(9, "00009", "1997-01-01", 1, Decimal("1.00"))]
     assert "every order succeeded once" in failed(done.audit(orders=more))
     assert "the accounts' money is the file's" in failed(done.audit(orders=more))
+
+
+def test_a_fingerprint_tells_any_change_of_production(done: Done, tmp_path: Path) -> None:
+    settings = done.shop.deployment.settings
+    before = fingerprint(done.folder, settings)
+    assert fingerprint(done.folder, settings) == before
+    lines = read_ledger(ledger_path(done.folder, GATEWAY))
+    assert fingerprint(tampered(done, tmp_path, GATEWAY, lines[1:]), settings) != before
+    log, topics = done.shop.deployment.log, done.shop.topics
+    (group,) = log.groups(topics.worker_group)
+    log.set_offsets(topics.worker_group, {(topics.jobs, 0): 0})
+    assert fingerprint(done.folder, settings) != before
+    log.set_offsets(topics.worker_group, group.offsets)
+    assert fingerprint(done.folder, settings) == before
+    done.shop.append(topics.investigation, b"a record more", partition=0)
+    assert fingerprint(done.folder, settings) != before
 
 
 def test_as_a_program_it_says_what_it_found_and_ends_with_a_code(done: Done, tmp_path: Path) -> None:

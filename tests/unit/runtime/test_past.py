@@ -50,7 +50,7 @@ def test_a_job_is_found_wherever_it_is(shop: Shop, store: bool) -> None:
         assert job["failure"] is None
         assert job_shown(past.find("d4"))["failure"] == {
             "class": "validation",
-            "reason": "-1 is no deposit",
+            "reason": "-1 is no deposit (validation is never retried)",
             "step": None,
         }
         with pytest.raises(NotFound, match="no job 'd5'"):
@@ -178,7 +178,11 @@ def test_a_jobs_attempts_payload_and_result(shop: Shop) -> None:
     assert good["result"] == {"total": "1.10"}
     (attempt,) = bad["attempts"]
     assert (attempt["attempt"], attempt["outcome"]) == (1, "failed")
-    assert attempt["failure"] == {"class": "validation", "reason": "-1 is no deposit", "step": None}
+    assert attempt["failure"] == {
+        "class": "validation",
+        "reason": "-1 is no deposit",
+        "step": None,
+    }
 
 
 def test_bytes_that_could_not_become_a_job_are_shown(shop: Shop) -> None:
