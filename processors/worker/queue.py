@@ -30,7 +30,8 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self._heap: list[Ready] = []
-        self._aside: dict[str, list[Ready]] = {}
+        self._resource_aside: dict[str, list[Ready]] = {}
+        self._type_aside: dict[str, list[Ready]] = {}
         self._members: set[str] = set()
         self._holders: dict[str, str] = {}
 
@@ -53,23 +54,30 @@ class ReadyQueue:
 
         `full_types` are job types at their concurrency limit.
         """
+        for job_type in self._type_aside.keys() - full_types:
+            _bring_back(self._type_aside, job_type, self._heap)
         while self._heap:
             entry = heappop(self._heap)
-            if entry.job_id not in self._members:
-                if entry.resource is not None and entry.resource not in self._holders:
-                    self._bring_back(f"resource {entry.resource}")
-                continue
-            if entry.resource is not None and entry.resource in self._holders:
-                heappush(self._aside.setdefault(f"resource {entry.resource}", []), entry)
-                continue
-            if entry.type in full_types:
-                heappush(self._aside.setdefault(f"type {entry.type}", []), entry)
-                continue
-            if entry.resource is not None:
-                self._holders[entry.resource] = entry.job_id
-            self._members.discard(entry.job_id)
-            return entry
+            if entry.job_id in self._members and not self._step_aside(entry, full_types):
+                if entry.resource is not None:
+                    self._holders[entry.resource] = entry.job_id
+                self._members.discard(entry.job_id)
+                return entry
+            # It does not use what is free of its resource and type: the next one that waits for that may.
+            if entry.resource is not None and entry.resource not in self._holders:
+                _bring_back(self._resource_aside, entry.resource, self._heap)
+            if entry.type not in full_types:
+                _bring_back(self._type_aside, entry.type, self._heap)
         return None
+
+    def _step_aside(self, entry: Ready, full_types: frozenset[str] | set[str]) -> bool:
+        if entry.resource is not None and entry.resource in self._holders:
+            heappush(self._resource_aside.setdefault(entry.resource, []), entry)
+            return True
+        if entry.type in full_types:
+            heappush(self._type_aside.setdefault(entry.type, []), entry)
+            return True
+        return False
 
     def remove(self, job_id: str) -> None:
         """Forgets a waiting job (cancelled)."""
@@ -86,15 +94,12 @@ class ReadyQueue:
     def free(self, resource: str) -> None:
         """A resource's holder is done: the first job that stepped aside for it is back in the order."""
         self._holders.pop(resource, None)
-        self._bring_back(f"resource {resource}")
+        _bring_back(self._resource_aside, resource, self._heap)
 
-    def type_free(self, job_type: str) -> None:
-        """A job of a type at its limit is done: the first that stepped aside is back in the order."""
-        self._bring_back(f"type {job_type}")
 
-    def _bring_back(self, place: str) -> None:
-        waiting = self._aside.get(place)
-        if waiting:
-            heappush(self._heap, heappop(waiting))
-            if not waiting:
-                del self._aside[place]
+def _bring_back(aside: dict[str, list[Ready]], place: str, heap: list[Ready]) -> None:
+    waiting = aside.get(place)
+    if waiting:
+        heappush(heap, heappop(waiting))
+        if not waiting:
+            del aside[place]

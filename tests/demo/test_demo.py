@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from rewindq.tools.cli import build
 from rewindq.tools.demo.orders import sample
 from rewindq.tools.demo.place import NotADemo, Place
+from rewindq.tools.demo.running import CommandFailed
+from rewindq.tools.demo.story import Story
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -89,3 +93,21 @@ def test_an_earlier_demo_makes_way(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADemo, match="not a folder"):
         Place(tmp_path / "file")
+
+
+def test_a_story_whose_checks_fail_ends_with_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Story, "run", lambda story: {"ok": False})
+    assert CliRunner().invoke(build(), ["demo", "--json"]).exit_code == 1
+    monkeypatch.setattr(Story, "run", lambda story: {"ok": True})
+    assert CliRunner().invoke(build(), ["demo", "--json"]).exit_code == 0
+
+
+def test_a_story_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(story: Story) -> None:
+        raise CommandFailed("`rewindq verify` ended with exit code 1: no log")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Story, "run", run)
+    told = CliRunner().invoke(build(), ["demo", "--json"])
+    assert told.exit_code == 1 and "no log" in json.loads(told.stdout)["error"]["message"]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.runtime.app import load_app
-from rewindq.engine.runtime.client import Client, Receipt, Submission, SubmissionRefused
+from rewindq.engine.runtime.client import ENDED, Client, Receipt, Submission, SubmissionRefused
 from rewindq.engine.runtime.show import job_shown, value_shown
 
 from .errors import CommandFailed
@@ -110,7 +110,7 @@ def _submit_one(call: Call, client: Client, common: Submission, payload: str | N
 
     call.show(shown, human)
     if timeout is not None:
-        _exit_unless_succeeded(shown["jobs"])
+        _exit_unless_succeeded(shown["jobs"], timeout)
 
 
 def _filled(common: Submission, payload: Mapping[str, Any]) -> Submission:
@@ -129,7 +129,10 @@ def _await(client: Client, job_id: str, timeout: float) -> dict[str, Any]:
     return job
 
 
-def _exit_unless_succeeded(jobs: list[dict[str, Any]]) -> None:
+def _exit_unless_succeeded(jobs: list[dict[str, Any]], timeout: float) -> None:
+    for job in jobs:
+        if job["status"] not in ENDED:
+            typer.echo(f"error: job {job['job_id']} did not end within {timeout:g} s: it is {job['status']}", err=True)
     if any(job["status"] != s.SUCCEEDED for job in jobs):
         raise typer.Exit(1)
 
@@ -155,7 +158,7 @@ def _submit_many(call: Call, client: Client, common: Submission, file: Path | No
 
     call.show(shown, human)
     if timeout is not None:
-        _exit_unless_succeeded(shown["not_succeeded"])
+        _exit_unless_succeeded(shown["not_succeeded"], timeout)
 
 
 def _await_all(client: Client, job_ids: list[str], timeout: float) -> list[dict[str, Any]]:

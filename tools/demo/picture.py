@@ -17,7 +17,7 @@ from .running import CommandFailed
 from .story import NothingFound, Story
 from .telling import Teller
 
-_WIDTH = 116
+_WIDTH = 124
 #: The part that is drawn: from the wrong balance to the totals.
 _FIRST, _BEHIND = "Is everybody's account right?", "What to type next"
 

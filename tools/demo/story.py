@@ -23,7 +23,7 @@ CONCURRENCY = 8
 FAULTS = 0.08
 #: Seconds that a service takes.
 LATENCY_S = 0.04
-BRANCH = "mended-points"
+BRANCH = "mended"
 
 
 class NothingFound(Exception):
@@ -117,7 +117,7 @@ class Story:
         done = ran.ran.answer
         self.teller.say(
             f"{done['succeeded']:,} jobs succeeded and {done['retried']:,} attempts failed in {ran.seconds:.1f} s, by "
-            " the workers' own count (the killed one's last words are lost)."
+            "the workers' own count (the killed one's last words are lost)."
         )
         return ran.killed
 

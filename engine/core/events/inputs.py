@@ -1,0 +1,52 @@
+"""Inputs: what producers and operators append."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .base import Body
+
+
+class JobSubmitted(Body, frozen=True):
+    """A producer asks for a job. `key` is set when the producer chose the partition key itself."""
+
+    topic: ClassVar[str] = "jobs"
+    type: str
+    payload: bytes | None
+    payload_ref: str | None
+    digest: str
+    key: str | None = None
+    priority: int = 0
+    due: int | None = None
+    parent: str | None = None
+
+
+class CancelCommand(Body, frozen=True):
+    """An operator asks to cancel the envelope's job."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+
+
+class RetryCommand(Body, frozen=True):
+    """An operator sends a job of the investigation queue back as a new attempt."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+
+
+class RewindCommand(Body, frozen=True):
+    """An operator set a processor group's offset back on this partition; recorded so that the trace shows it."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    group: str
+    input_topic: str
+    from_offset: int
+    to_offset: int

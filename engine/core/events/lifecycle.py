@@ -1,0 +1,195 @@
+"""Lifecycle events: did the queue behave?"""
+
+from __future__ import annotations
+
+from .base import Body
+
+
+class PartitionTaken(Body, frozen=True):
+    """A writer's fence, unnumbered, in both topics: what an older epoch appends behind it is ignored."""
+
+    host: str
+    pid: int
+
+
+class JobAccepted(Body, frozen=True):
+    """A submission became a job of this partition. `secrets` are the payload's paths that no sink may show."""
+
+    type: str
+    key: str
+    payload: bytes | None
+    payload_ref: str | None
+    digest: str
+    priority: int
+    due: int | None
+    submitted_at: int
+    source_offset: int | None
+    parent: str | None = None
+    secrets: tuple[str, ...] = ()
+
+
+class SubmissionDuplicated(Body, frozen=True):
+    """A submission with the id of a job that exists; `same` tells whether its content is equal, too."""
+
+    digest: str
+    expected_digest: str
+    same: bool
+    source_offset: int
+
+
+class SubmissionForwarded(Body, frozen=True):
+    """A submission whose resource is at home on another partition was appended there instead."""
+
+    to_partition: int
+    key: str
+    source_offset: int
+
+
+class AttemptStarted(Body, frozen=True):
+    """An attempt holds its job and, where the job has a resource, the resource's lease with a new fencing token."""
+
+    lost: int
+    timeout: int | None = None
+
+
+class AttemptFailed(Body, frozen=True):
+    """An attempt ended in a failure; what follows from it is the next event."""
+
+    failure_class: str
+    reason: str
+    exception: str | None
+    duration: int
+
+
+class AttemptLost(Body, frozen=True):
+    """The attempt's worker is gone, or lost its partition; `lost` counts how often this job was lost."""
+
+    reason: str
+    worker: str
+    lost: int
+
+
+class AttemptHandedBack(Body, frozen=True):
+    """An orderly shutdown gave the job back; no attempt is used up."""
+
+    reason: str
+
+
+class RetryScheduled(Body, frozen=True):
+    """The job runs again at `due`."""
+
+    failure_class: str
+    delay: int
+    due: int
+
+
+class JobSucceeded(Body, frozen=True):
+    """Terminal: the handler returned."""
+
+    result: bytes | None
+    result_ref: str | None
+    duration: int
+
+
+class JobFailed(Body, frozen=True):
+    """The job will not be retried by itself; it moves to the investigation queue."""
+
+    failure_class: str
+    reason: str
+    exception: str | None = None
+
+
+class MovedToInvestigation(Body, frozen=True):
+    """A person has to look. For what could not become a job, the original bytes and where they came from are kept."""
+
+    failure_class: str
+    reason: str
+    source_topic: str | None = None
+    source_offset: int | None = None
+    original: bytes | None = None
+    original_ref: str | None = None
+    type: str | None = None
+
+
+class JobCancelled(Body, frozen=True):
+    """Terminal: an operator ended the job."""
+
+    reason: str
+    actor: str
+    command_id: str
+
+
+class CancelRequested(Body, frozen=True):
+    """A running job was asked to stop."""
+
+    reason: str
+    actor: str
+    command_id: str
+
+
+class RetryRequested(Body, frozen=True):
+    """An operator sent the job back; its attempt and loss budgets start anew, its idempotency keys do not."""
+
+    reason: str
+    actor: str
+    command_id: str
+
+
+class CommandRefused(Body, frozen=True):
+    """An operator's command could not be carried out; says why."""
+
+    command: str
+    command_id: str
+    reason: str
+
+
+class GroupRewound(Body, frozen=True):
+    """The worker group's input offset was set back by an operator."""
+
+    group: str
+    input_topic: str
+    from_offset: int
+    to_offset: int
+    reason: str
+    actor: str
+    command_id: str
+
+
+class LeaseRequested(Body, frozen=True):
+    """An attempt asked for a resource that another one holds, and waits."""
+
+    ttl: int
+    holder: str
+
+
+class LeaseAcquired(Body, frozen=True):
+    """The attempt holds the event's resource under its fencing token."""
+
+    ttl: int
+    waited: int
+
+
+class LeaseRenewed(Body, frozen=True):
+    """The holder is alive: the TTL counts anew."""
+
+    ttl: int
+
+
+class LeaseReleased(Body, frozen=True):
+    """The holder gave the resource back."""
+
+    held: int
+
+
+class LeaseExpired(Body, frozen=True):
+    """The TTL passed without a renewal, before the holder was done."""
+
+    holder: str
+
+
+class LeaseRefused(Body, frozen=True):
+    """The resource was not free within the wait."""
+
+    holder: str
+    waited: int
+    reason: str

@@ -1,0 +1,121 @@
+"""Whole stories: workers that run, are stopped and are commanded from other processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from tests.support.cli import Shell
+
+from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.settings import load_settings
+
+APP = "tests.support.apps:app"
+pytestmark = pytest.mark.process
+
+
+def test_submit_run_and_read(shell: Shell) -> None:
+    text = "".join(json.dumps({"account": f"a{n % 5}", "amount": n}) + "\n" for n in range(1, 101))
+    shell.run_inside("submit", "deposit", "-", "--app", APP, stdin=text)
+    ran = shell.run("worker", "--app", APP, "--until-idle", "--json")
+    assert ran.code == 0
+    assert ran.json.items() >= {"processed": 100, "succeeded": 100, "failed": 0}.items()
+    assert shell.run_inside("state", "account/a0", "--json").json["data"]["total"] == str(sum(range(5, 101, 5)))
+    assert shell.run_inside("verify", "--json").json["ok"]
+
+
+def test_several_processes_share_the_work(shell: Shell) -> None:
+    text = "".join(json.dumps({"text": str(n)}) + "\n" for n in range(200))
+    shell.run_inside("submit", "echo", "-", stdin=text)
+    ran = shell.run("worker", "--app", APP, "--processes", "2", "--until-idle", "--json")
+    assert ran.code == 0
+    assert ran.json.items() >= {"processed": 200, "succeeded": 200, "failed": 0}.items()
+
+
+def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "--id", "first")
+    worker = shell.start("worker", "--app", APP, "--json")
+    try:
+        waited = shell.run("submit", "echo", "--payload", '{"text": "x"}', "--id", "j1", "--wait", "--json")
+        assert waited.code == 0
+        assert waited.json["jobs"][0]["result"] == {"text": "x"}
+        refused = shell.run_inside(
+            "submit", "deposit", "--payload", '{"account": "a", "amount": 0}', "--wait", "--json"
+        )
+        assert refused.code == 1
+        assert refused.json["jobs"][0]["status"] == "investigation"
+        running = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--json")
+        assert running.code == 4
+        assert "is running" in running.json["error"]["message"]
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        out, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert json.loads(out)["succeeded"] == 2
+
+
+def test_a_wait_that_is_over(shell: Shell) -> None:
+    shown = shell.run_inside("submit", "echo", "--wait", "--timeout", "0.2", "--json")
+    assert shown.code == 1
+    assert shown.json["jobs"][0]["status"] == "waiting"
+    assert "did not end within 0.2 s" in shown.err
+
+
+def test_commands_are_carried_out_by_a_running_worker(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
+    shell.run_inside("submit", "deposit", "--id", "bad", "--payload", '{"account": "a", "amount": 0}')
+    worker = shell.start("worker", "--app", APP)
+    try:
+        shell.run_inside("submit", "echo", "--wait", "--json")
+        cancelled = shell.run("jobs", "cancel", "later", "--reason", "not wanted", "--json")
+        assert cancelled.code == 0
+        assert (cancelled.json["status"], cancelled.json["command"]["state"]) == ("cancelled", "done")
+        again = shell.run_inside("jobs", "cancel", "later", "--reason", "twice")
+        assert again.code == 4
+        assert "cancelled already" in again.err
+        retried = shell.run_inside("jobs", "retry", "bad", "--reason", "try again", "--json")
+        assert retried.json["command"]["state"] == "done"
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    types = [event["type"] for event in shell.run_inside("trace", "later", "--json").json["events"]]
+    assert types == ["JobSubmitted", "JobAccepted", "JobCancelled"]
+    assert shell.run_inside("jobs", "show", "bad", "--json").json["attempt"] == 2
+
+
+def test_a_command_waits_for_a_worker(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
+    shown = shell.run_inside("jobs", "cancel", "later", "--reason", "not wanted")
+    assert shown.code == 0
+    assert "is queued: no worker runs" in shown.out
+
+
+def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "-", stdin='{"text": "a"}\n{"text": "b"}\n')
+    shell.run("worker", "--app", APP, "--until-idle")
+    planned = shell.run_inside(
+        "rewind", "worker", "--to", "earliest", "--reason", "look again", "--dry-run", "--json"
+    ).json
+    assert sum(planned["from"].values()) == 2
+    assert sum(planned["to"].values()) == 0
+    assert (
+        shell.run_inside("rewind", "worker", "--to", "latest", "--reason", "x", "--dry-run", "--json").json["from"]
+        == (planned["from"])
+    )
+    assert shell.run_inside("rewind", "rewindq.worker", "--to", "earliest", "--reason", "look again").code == 0
+    assert shell.run("worker", "--app", APP, "--until-idle", "--json").json["processed"] == 0
+    verified = shell.run_inside("verify", "--json").json
+    assert verified["ok"], verified["violations"]
+    assert verified["jobs"] == 2
+
+
+def test_verify_ends_with_3_on_damage(shell: Shell) -> None:
+    receipt = shell.run_inside("submit", "echo", "--id", "lost", "--json").json["jobs"][0]
+    with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
+        place = (deployment.topics.jobs, receipt["partition"])
+        deployment.log.set_offsets(deployment.group, {place: receipt["offset"] + 1})
+    shown = shell.run("verify")
+    assert shown.code == 3
+    assert "job lost" in shown.out
+    assert shown.out.rstrip().endswith("not ok")
