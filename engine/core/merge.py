@@ -50,12 +50,9 @@ class Merge:
         self.expected = expected
         self.applied_epoch = applied_epoch
         self.fences: dict[str, Fence] = dict(fences) if fences else {topic: Fence() for topic in topics}
+        #: The newest epoch that a fence has shown.
+        self.epoch = max(fence.epoch for fence in self.fences.values())
         self._queues: dict[str, deque[tuple[int, EventRecord]]] = {topic: deque() for topic in topics}
-
-    @property
-    def epoch(self) -> int:
-        """The newest epoch that a fence has shown."""
-        return max(fence.epoch for fence in self.fences.values())
 
     def resume_at(self, topic: str, position: int) -> int:
         """Where a later merge has to read a topic from: at its first waiting record, else at the reader's position."""
@@ -92,10 +89,16 @@ class Merge:
 
     def _next(self, topic: str, offset: int, record: EventRecord) -> Merged | None:
         fence = self.fences[topic]
+        current = record.epoch == fence.epoch == self.applied_epoch and record.worker_id == fence.worker_id
+        if current and record.seq == self.expected:
+            # Nearly all records are this owner's next one.
+            self.expected = record.next_seq
+            return Merged(topic, offset, record)
         if record.seq == UNNUMBERED and record.events and isinstance(record.events[0].body, PartitionTaken):
             if record.epoch <= fence.epoch:
                 return Merged(topic, offset, record, f"epoch {record.epoch} was taken by {fence.worker_id} before")
             self.fences[topic] = Fence(record.epoch, record.worker_id)
+            self.epoch = max(self.epoch, record.epoch)
             return Merged(topic, offset, record)
         if record.epoch < fence.epoch or record.worker_id != fence.worker_id:
             return Merged(topic, offset, record, f"epoch {record.epoch} ended with {fence.worker_id}'s {fence.epoch}")

@@ -236,4 +236,5 @@ def encode_positions(positions: Positions) -> bytes:
 
 def trace_put(job_id: str, seq: int, domain: bool, offset: int) -> Put:
     """Points from a job's trace to a record: which topic, which offset."""
-    return Put(Family.TRACES, s.trace_key(job_id, seq), bytes([domain]) + offset.to_bytes(8, "big").lstrip(b"\0"))
+    place = offset.to_bytes((offset.bit_length() + 7) >> 3, "big")
+    return Put(Family.TRACES, s.trace_key(job_id, seq), (b"\1" if domain else b"\0") + place)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.support.kafka_mock import LACKS, MockCluster, tolerate_markers
 
 from rewindq.engine.log.kafka import open_kafka
 from rewindq.engine.log.memory import MemoryLog, MemoryState
@@ -31,11 +32,10 @@ class LogKit:
     # Removes records older than `now_ms` minus their topic's retention; None: the log does it in its own
     # time.
     trim: Callable[[Log, int], None] | None = None
-    # Whether OffsetOutOfRange, AppendRefused for an unknown topic, ... can be expected (a mock cluster falls
-    # short).
-    full: bool = True
-    # Whether partitions are served in turns of a few records.
-    fair: bool = True
+    # What this log cannot do, each with the reason; the contract itself knows no exceptions.
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    # Makes a topic where the log itself cannot.
+    make_topic: Callable[[str, int], None] | None = None
     suffix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     opened: list[Log] = field(default_factory=list)
 
@@ -52,8 +52,17 @@ class LogKit:
     def topic(self, word: str, partitions: int = 1, retention_ms: int | None = None) -> str:
         """A new topic."""
         name = self.name(word)
-        self.log().create_topics([TopicSpec(name, partitions, retention_ms)])
+        if self.make_topic is not None:
+            self.make_topic(name, partitions)
+        else:
+            self.log().create_topics([TopicSpec(name, partitions, retention_ms)])
         return name
+
+    def needs(self, *abilities: str) -> None:
+        """Skips the test where the log lacks one of these."""
+        for ability in abilities:
+            if ability in self.lacks:
+                pytest.skip(f"{ability}: {self.lacks[ability]}")
 
     def close(self) -> None:
         for log in self.opened:
@@ -84,13 +93,22 @@ def sqlite(request: pytest.FixtureRequest) -> LogKit:
 def kafka(request: pytest.FixtureRequest) -> LogKit:
     """A real broker, shared by the whole test run. It removes old records in its own time."""
     bootstrap: str = request.getfixturevalue("kafka_bootstrap")
-    return LogKit(open=lambda: open_kafka(f"kafka://{bootstrap}"), fair=False)
+    return LogKit(open=lambda: open_kafka(f"kafka://{bootstrap}"))
+
+
+def kafka_mock(request: pytest.FixtureRequest) -> LogKit:
+    """librdkafka's mock cluster, one in each process of the test run: no broker is needed."""
+    cluster: MockCluster = request.getfixturevalue("kafka_mock_cluster")
+    tolerate_markers(request.getfixturevalue("monkeypatch"))
+    url = f"kafka://{cluster.bootstrap}?session_timeout_ms=2500"
+    return LogKit(open=lambda: open_kafka(url), lacks=LACKS, make_topic=cluster.create_topic)
 
 
 IMPLEMENTATIONS = [
     pytest.param(memory, id="memory"),
     pytest.param(memory_with_markers, id="memory-markers"),
     pytest.param(sqlite, id="sqlite"),
+    pytest.param(kafka_mock, id="mock"),
     pytest.param(kafka, id="kafka", marks=pytest.mark.kafka),
 ]
 

@@ -175,7 +175,9 @@ def _command(call: Call, give: Callable[..., CommandOutcome], job_id: str, reaso
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
         outcome = give(client, job_id, reason, timeout=timeout if running else 0)
-        job = client.status(job_id)
+        # A running job ends a moment after it was asked to.
+        cancelled = outcome.state == DONE and give is Client.cancel
+        job = job_shown(client.wait(job_id, timeout)) if cancelled else client.status(job_id)
     if outcome.state == REFUSED:
         raise GuardRefused(f"job {job_id}: {outcome.reason}")
     shown = job | {"command": {"id": outcome.command_id, "state": outcome.state}}

@@ -47,6 +47,12 @@ CASES: dict[str, tuple[list[EventRecord], list[EventRecord], list[int], list[str
         [0, 1, 2],
         ["ended with w2's 2", "ended with w2's 2"],
     ),
+    "a worker that lost the partition and has it again": (
+        [fence(1, "w"), numbered(0, 1, worker="w"), fence(2, "w"), numbered(1, 1, worker="w")],
+        [fence(1, "w"), fence(2, "w"), numbered(1, 2, worker="w")],
+        [0, 1],
+        ["ended with w's 2"],
+    ),
     "the old writer between the two fences": (
         [fence(1), numbered(0, 1), fence(2)],
         [fence(1), numbered(1, 1), fence(2), numbered(2, 2)],
@@ -76,6 +82,12 @@ CASES: dict[str, tuple[list[EventRecord], list[EventRecord], list[int], list[str
         [fence(1), fence(2, "ann"), fence(2, "bob")],
         [0],
         ["taken by ann", "ended with ann's 2", "taken by ann"],
+    ),
+    "an older fence comes late": (
+        [fence(1), fence(3), fence(2), numbered(0, 2), numbered(0, 3)],
+        [fence(1), fence(3), fence(2), numbered(1, 3)],
+        [0, 1],
+        ["taken by w3", "ended with w3's 3", "taken by w3"],
     ),
     "a record appended twice": (
         [fence(1), numbered(0, 1), numbered(0, 1), numbered(1, 1)],
@@ -124,7 +136,7 @@ steps = st.one_of(
     st.tuples(st.just("zombie"), parts, st.integers(0, 5)),
     st.tuples(st.just("take over"), st.booleans(), st.none() | parts),
     st.tuples(st.just("torn"), parts, st.sampled_from(TOPICS)),
-    st.tuples(st.just("tie"), st.booleans()),
+    st.tuples(st.just("late fence"), st.booleans(), st.integers(0, 2)),
 )
 
 
@@ -148,8 +160,8 @@ def _happen(log: Partition, writers: list[Writer], step: tuple[object, ...]) -> 
             landed = [made for made in writers[-1].transaction(parts) if made[0] == topic]  # type: ignore[arg-type]
             _append(log, landed)
             _take_over(log, writers, lifecycle_first=True, between=None)
-        case ("tie", bool(lifecycle_first)):
-            epoch = writers[-1].epoch
+        case ("late fence", bool(lifecycle_first), int(older)):
+            epoch = max(1, writers[-1].epoch - older)
             for topic in TOPICS if lifecycle_first else TOPICS[::-1]:
                 log.append(topic, fence(epoch, "late"))
             _append(log, Writer(epoch, "late", writers[-1].seq).transaction([Part(L, 1), Part(D, 1)]))

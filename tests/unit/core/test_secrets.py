@@ -98,4 +98,4 @@ def test_no_text_keeps_its_secret(secret: str, around: str) -> None:
         return
     scrubbed = values.decode(scrub(values.encode([f"{around}{secret}{around}"]), [secret]))
 
-    assert secret not in scrubbed[0].replace(MASK, "\0")
+    assert not any(secret in part for part in scrubbed[0].split(MASK))
