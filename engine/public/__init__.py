@@ -20,7 +20,8 @@ from rewindq.engine.effects.errors import (
     WriteRefused,
 )
 from rewindq.engine.runtime.app import App, AppError
-from rewindq.engine.runtime.context import Aggregate, BlockingContext, Context
+from rewindq.engine.runtime.blocking import BlockingContext
+from rewindq.engine.runtime.context import Aggregate, Context
 
 if TYPE_CHECKING:
     from rewindq.engine.runtime.client import Client, NotFound, NotSucceeded, Receipt, Submission, SubmissionRefused

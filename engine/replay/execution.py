@@ -13,7 +13,8 @@ from ..core import values
 from ..core.retry import FailureClass
 from ..effects.errors import AttemptEnded, EffectBlocked
 from ..runtime.app import JobType
-from ..runtime.context import BlockingContext, Context
+from ..runtime.blocking import BlockingContext
+from ..runtime.context import Context
 from ..runtime.ends import ResultRefused, encode_result, failure_of
 from .session import ReplaySession
 from .world import shown

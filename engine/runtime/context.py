@@ -1,14 +1,13 @@
-"""What a handler sees: `Context` for `async def`, `BlockingContext` (the same without `await`) for plain `def`.
+"""What a handler sees: `Context` (for plain `def`, `BlockingContext` in `blocking.py` is the same without `await`).
 
-Both only name and check steps; a mode's `Session` does the rest: the live worker's, a replay's, a fork's.
+It only names and checks steps; a mode's `Session` does the rest: the live worker's, a replay's, a fork's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -17,7 +16,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from ..core import values
-from ..core.aggregate import DELETE, aggregate_key
+from ..core.aggregate import aggregate_key
 from ..core.decide import effect_key
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
@@ -342,105 +341,3 @@ class _HeldLease:
     ) -> None:
         if self._lease is not None:
             self._session.release(self._lease)
-
-
-class BlockingContext:
-    """`Context` for plain `def` handlers, which run in a thread: the same methods, without `await`."""
-
-    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        self._context = context
-        self._loop = loop
-
-    def _run(self, pending: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(pending, self._loop).result()
-
-    def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        async def call() -> T:
-            return function(*args, **kwargs)
-
-        return self._run(call())
-
-    job_id = property(lambda self: self._context.job_id)
-    attempt = property(lambda self: self._context.attempt)
-    trace_id = property(lambda self: self._context.trace_id)
-    mode = property(lambda self: self._context.mode)
-    random = property(lambda self: self._context.random)
-
-    def uuid(self) -> UUID:
-        """See `Context.uuid`."""
-        return self._context.uuid()
-
-    def now(self) -> datetime:
-        """See `Context.now`."""
-        return self._call(self._context.now)
-
-    def load(self, type: str, id: str | int) -> Aggregate:  # noqa: A002
-        """See `Context.load`."""
-        return self._run(self._context.load(type, id))
-
-    def save(self, type: str, id: str | int, changes: Mapping[str, Any], *, expected: int) -> int:  # noqa: A002
-        """See `Context.save`."""
-        return self._run(self._context.save(type, id, changes, expected=expected))
-
-    def effect(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """See `Context.effect`."""
-        return self._run(self._context.effect(name, function, *args, **kwargs))
-
-    def decide(self, name: str, value: T, **because: Any) -> T:
-        """See `Context.decide`."""
-        self._call(self._context.decide, name, value, **because)
-        return value
-
-    def cache(self, source: str, key: str) -> Any:
-        """See `Context.cache`."""
-        return self._run(self._context.cache(source, key))
-
-    def lease(self, resource: str, ttl: float = 30, wait: float = 10) -> AbstractContextManager[LeaseHandle]:
-        """See `Context.lease`."""
-        return _BlockingLease(self, self._context.lease(resource, ttl, wait))
-
-    def note(self, name: str, **fields: Any) -> None:
-        """See `Context.note`."""
-        self._call(self._context.note, name, **fields)
-
-    def enqueue(self, handler_or_type: Callable[..., Any] | str, payload: Any, **options: Any) -> str:
-        """See `Context.enqueue`."""
-        return self._run(self._context.enqueue(handler_or_type, payload, **options))
-
-    def in_loop(self, pending: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the worker's loop and waits for it."""
-        return self._run(pending)
-
-
-class _BlockingLease:
-    def __init__(self, context: BlockingContext, lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
-        self._context = context
-        self._lease = lease
-
-    def __enter__(self) -> LeaseHandle:
-        return self._context.in_loop(_enter(self._lease))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._context.in_loop(_leave(self._lease))
-
-
-async def _enter(lease: AbstractAsyncContextManager[LeaseHandle]) -> LeaseHandle:
-    return await lease.__aenter__()
-
-
-async def _leave(lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
-    await lease.__aexit__(None, None, None)
-
-
-__all__ = [
-    "DELETE",
-    "Aggregate",
-    "BlockingContext",
-    "CacheAnswer",
-    "Child",
-    "Context",
-    "LeaseHandle",
-    "Session",
-]

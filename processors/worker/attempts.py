@@ -19,7 +19,8 @@ from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
 from rewindq.engine.runtime.app import App
-from rewindq.engine.runtime.context import BlockingContext, Context
+from rewindq.engine.runtime.blocking import BlockingContext
+from rewindq.engine.runtime.context import Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 

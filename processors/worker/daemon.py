@@ -21,7 +21,8 @@ from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import Settings
 
-from .worker import Report, Worker, WorkerOptions
+from .report import Report, WorkerOptions
+from .worker import Worker
 
 log = structlog.get_logger(__name__)
 

@@ -1,10 +1,61 @@
-"""Is there anything left to take in?"""
+"""Is there anything left to do?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
+from rewindq.engine.core.state import ACTIVE
 from rewindq.engine.ports.log import Log, TopicPartition
+
+from .owner import Owner
+
+
+class IdleWatch:
+    """Whether nothing is waiting, delayed or running on the owned partitions, and nothing is left on the log."""
+
+    def __init__(
+        self, log: Log, owners: Mapping[int, Owner], busy: Callable[[], bool], wake: Callable[[], None]
+    ) -> None:
+        self._log = log
+        self._owners = owners
+        self._busy = busy
+        self._wake = wake
+        self._idle = False
+        self._asking: asyncio.Task[None] | None = None
+
+    def look(self) -> bool:
+        """What is known now. The log is asked beside; the worker is woken when it has answered."""
+        if not self._nothing_here():
+            self._idle = False
+        elif self._asking is None and not self._idle:
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+        return self._idle
+
+    def may_be_idle(self) -> bool:
+        """Whether nothing is left here and the log is not being asked."""
+        return self._asking is None and self._nothing_here()
+
+    async def _ask(self) -> None:
+        places = {
+            (topic, partition): offset
+            for partition, owner in self._owners.items()
+            for topic, offset in owner.inputs.items()
+        }
+        try:
+            read = await asyncio.get_running_loop().run_in_executor(None, all_read, self._log, places)
+            self._idle = read and self._nothing_here()
+        finally:
+            self._asking = None
+            self._wake()
+
+    def _nothing_here(self) -> bool:
+        if self._busy():
+            return False
+        for owner in self._owners.values():
+            if owner.has_work or any(owner.states.counts.get(status) for status in ACTIVE):
+                return False
+        return True
 
 
 def all_read(log: Log, positions: Mapping[TopicPartition, int]) -> bool:

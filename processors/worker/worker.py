@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -28,11 +26,12 @@ from rewindq.engine.runtime.deployment import Deployment
 
 from .attempts import Attempts
 from .committer import Committer
-from .idle import all_read
+from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
 from .owner import About, Owner
 from .queue import ReadyQueue
+from .report import Report, WorkerOptions
 from .run import Run
 from .takeover import Taken, take_over
 from .timers import Timers
@@ -45,34 +44,6 @@ READY_MAX = 20_000
 RETRY_DELAY = 0.2
 #: Records taken in between two commits, so that a large backlog does not make one endless turn.
 INTAKE_MAX = 1_000
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    """How a worker runs. `grace` seconds are given to running handlers at shutdown."""
-
-    concurrency: int = 100
-    threads: int = 16
-    grace: float = 10.0
-    name: str = field(default_factory=socket.gethostname)
-
-
-@dataclass
-class Report:
-    """What a worker did, for its end and for metrics."""
-
-    succeeded: int = 0
-    failed: int = 0
-    retried: int = 0
-    turns: int = 0
-    records: int = 0
-    owned: int = 0
-    idle: bool = False
-
-    @property
-    def processed(self) -> int:
-        """Jobs that ended: well, or in the investigation queue, or cancelled."""
-        return self.succeeded + self.failed
 
 
 class Worker:
@@ -92,7 +63,7 @@ class Worker:
         self._starting: list[Run] = []
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
-        self._idle_check: asyncio.Task[None] | None = None
+        self._idle = IdleWatch(deployment.log, self._owners, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
@@ -148,7 +119,7 @@ class Worker:
         self._wakeup.clear()
 
     def _timeout(self) -> float:
-        if self._idle_check is None and self._is_idle():
+        if self._idle.may_be_idle():
             return 0.05
         now = self.deployment.clock.now_us()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
@@ -395,31 +366,9 @@ class Worker:
         report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
         report.retried = ended[s.RETRYING]
         report.owned = len(self._owners)
-        if not self._is_idle():
-            report.idle = False
-        elif self._idle_check is None and not report.idle:
-            self._idle_check = asyncio.get_running_loop().create_task(self._confirm_idle())
+        report.idle = self._idle.look()
 
-    async def _confirm_idle(self) -> None:
-        """Nothing is left here; is anything left on the log?"""
-        places = {
-            (topic, partition): offset
-            for partition, owner in self._owners.items()
-            for topic, offset in owner.inputs.items()
-        }
-        try:
-            read = await asyncio.get_running_loop().run_in_executor(None, all_read, self.deployment.log, places)
-            self.report.idle = read and self._is_idle()
-        finally:
-            self._idle_check = None
-            self.wake()
-
-    def _is_idle(self) -> bool:
+    def _is_busy(self) -> bool:
         if self._commit is not None or self._taking or self._inbox.busy or not self._owners:
-            return False
-        if not self._inbox.owns_only(self._owners):
-            return False
-        for owner in self._owners.values():
-            if owner.has_work or any(owner.states.counts.get(status) for status in s.ACTIVE):
-                return False
-        return True
+            return True
+        return not self._inbox.owns_only(self._owners)

@@ -15,7 +15,8 @@ from tests.support.recorded import submit
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import load_settings
-from rewindq.processors.worker.worker import Worker, WorkerOptions
+from rewindq.processors.worker.report import WorkerOptions
+from rewindq.processors.worker.worker import Worker
 
 SHOP = "tests.support.replay_shop:app"
 FIXED = "tests.support.replay_shop_fixed:app"

@@ -15,7 +15,7 @@ import threading
 from rewindq.engine.runtime.settings import load_settings
 from rewindq.processors.worker import committer, owner
 from rewindq.processors.worker.daemon import DaemonOptions, run_worker
-from rewindq.processors.worker.worker import WorkerOptions
+from rewindq.processors.worker.report import WorkerOptions
 
 
 def die() -> None:

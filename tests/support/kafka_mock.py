@@ -1,7 +1,6 @@
 """librdkafka's own mock cluster: a Kafka inside of the test's process, without Java or Docker.
 
-It answers producing, fetching, groups, offsets and transactions. It does not answer topic administration, so its
-topics are made through the library itself; `LACKS` says what else falls short.
+It answers producing, fetching, the members of groups and their transactions. `LACKS` says what falls short.
 """
 
 from __future__ import annotations
@@ -18,8 +17,16 @@ from rewindq.engine.log.kafka.settings import KafkaSettings, reader_config
 _PRODUCER = 0
 _CONF_OK = 0
 
-#: What the mock cannot do. A real broker does all of it.
-LACKS: dict[str, str] = {}
+#: What the mock cannot do, for the tests that need it; a real broker does all of it. Nor does it hide the records of
+#: aborted transactions: tests/kafka has those.
+LACKS = {
+    "topic administration": "librdkafka's mock cluster neither makes nor deletes topics",
+    "group administration": "librdkafka's mock cluster neither lists groups nor keeps a transaction's offsets",
+    "offsets by time": "librdkafka's mock cluster does not search by timestamp",
+}
+
+#: The mock gives the members of a group this long, less one second, to hear of a rebalance, and takes all of it.
+SESSION_TIMEOUT_MS = 2500
 
 
 def tolerate_markers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,13 +40,16 @@ def tolerate_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class MockCluster:
-    """A running mock cluster. Its topics are made here: the partition count could not be chosen otherwise."""
+    """A running mock cluster.
+
+    Topics are made through the library: those that appear at a first use have four partitions, whatever was meant.
+    """
 
     def __init__(self) -> None:
         self._library = _library()
         self._handle = ctypes.c_void_p(self._new())
         self._cluster = ctypes.c_void_p(self._library.rd_kafka_handle_mock_cluster(self._handle))
-        # Alone in its group, a first member would otherwise wait 3 s for others.
+        # A lone first member would otherwise wait 3 s for others.
         self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
         self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
@@ -65,8 +75,9 @@ class MockCluster:
 def _library() -> ctypes.CDLL:
     """The client library that confluent-kafka has loaded: its mock's functions are not bound to Python."""
     maps = Path("/proc/self/maps").read_text().splitlines()
-    (path,) = {line.split(maxsplit=5)[5] for line in maps if "/librdkafka" in line}
-    library = ctypes.CDLL(path)
+    paths = {line.split(maxsplit=5)[5] for line in maps if "/librdkafka" in line}
+    assert len(paths) == 1, f"confluent-kafka has loaded no single librdkafka: {paths}"
+    library = ctypes.CDLL(paths.pop())
     void, text = ctypes.c_void_p, ctypes.c_char_p
     for name, result, arguments in (
         ("rd_kafka_conf_new", void, []),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.support.kafka_mock import LACKS, MockCluster, tolerate_markers
+from tests.support.kafka_mock import LACKS, SESSION_TIMEOUT_MS, MockCluster, tolerate_markers
 
 from rewindq.engine.log.kafka import open_kafka
 from rewindq.engine.log.memory import MemoryLog, MemoryState
@@ -59,7 +59,7 @@ class LogKit:
         return name
 
     def needs(self, *abilities: str) -> None:
-        """Skips the test where the log lacks one of these."""
+        """Skips the rest of the test where the log lacks one of these; what comes before it has been checked."""
         for ability in abilities:
             if ability in self.lacks:
                 pytest.skip(f"{ability}: {self.lacks[ability]}")
@@ -100,7 +100,7 @@ def kafka_mock(request: pytest.FixtureRequest) -> LogKit:
     """librdkafka's mock cluster, one in each process of the test run: no broker is needed."""
     cluster: MockCluster = request.getfixturevalue("kafka_mock_cluster")
     tolerate_markers(request.getfixturevalue("monkeypatch"))
-    url = f"kafka://{cluster.bootstrap}?session_timeout_ms=2500"
+    url = f"kafka://{cluster.bootstrap}?session_timeout_ms={SESSION_TIMEOUT_MS}"
     return LogKit(open=lambda: open_kafka(url), lacks=LACKS, make_topic=cluster.create_topic)
 
 
@@ -108,7 +108,7 @@ IMPLEMENTATIONS = [
     pytest.param(memory, id="memory"),
     pytest.param(memory_with_markers, id="memory-markers"),
     pytest.param(sqlite, id="sqlite"),
-    pytest.param(kafka_mock, id="mock"),
+    pytest.param(kafka_mock, id="kafka-mock"),
     pytest.param(kafka, id="kafka", marks=pytest.mark.kafka),
 ]
 

@@ -24,7 +24,8 @@ from rewindq.engine.runtime.app import App, LoadedApp
 from rewindq.engine.runtime.clock import SystemClock
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import Settings
-from rewindq.processors.worker.worker import Report, Worker, WorkerOptions
+from rewindq.processors.worker.report import Report, WorkerOptions
+from rewindq.processors.worker.worker import Worker
 
 PARTITIONS = 2
 LIMIT = 20.0

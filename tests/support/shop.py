@@ -21,7 +21,8 @@ from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.runtime.settings import load_settings
 from rewindq.engine.store.memory import MemoryStore
-from rewindq.processors.worker.worker import Report, Worker, WorkerOptions
+from rewindq.processors.worker.report import Report, WorkerOptions
+from rewindq.processors.worker.worker import Worker
 
 
 class Shop:

@@ -12,7 +12,7 @@ import typer
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.settings import Settings
 from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_command, run_worker
-from rewindq.processors.worker.worker import Report, WorkerOptions
+from rewindq.processors.worker.report import Report, WorkerOptions
 
 from .options import Call, command, log_to_stderr
 

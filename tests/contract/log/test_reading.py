@@ -83,6 +83,7 @@ def test_a_reader_begins_in_the_middle(kit: LogKit, log: Log) -> None:
 
 
 def test_offset_at_a_time(kit: LogKit, log: Log) -> None:
+    kit.needs("offsets by time")
     name = kit.topic("orders")
     producer = log.producer()
     offsets = [offset for at in (100, 300, 200, 400) for offset in producer.append([record(name, at=at)])]
@@ -93,6 +94,7 @@ def test_offset_at_a_time(kit: LogKit, log: Log) -> None:
 
 
 def test_offset_at_within_one_append(kit: LogKit, log: Log) -> None:
+    kit.needs("offsets by time")
     # Not from 0 on: Kafka's client takes a timestamp of 0 for "now".
     name = kit.topic("orders")
     offsets = log.producer().append([record(name, at=10 * (i + 1)) for i in range(700)])

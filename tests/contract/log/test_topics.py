@@ -44,6 +44,7 @@ def test_another_partition_count_is_refused_by_name(kit: LogKit, log: Log) -> No
 
 
 def test_a_deleted_topic_is_gone_and_unknown_names_are_passed_over(kit: LogKit, log: Log) -> None:
+    kit.needs("topic administration")
     name = kit.topic("orders")
     log.producer().append([record(name)])
     log.delete_topics([kit.name("never"), name])
@@ -53,6 +54,7 @@ def test_a_deleted_topic_is_gone_and_unknown_names_are_passed_over(kit: LogKit, 
 
 
 def test_a_topic_made_anew_is_empty(kit: LogKit, log: Log) -> None:
+    kit.needs("topic administration")
     name = kit.topic("orders")
     producer = log.producer()
     producer.append([record(name, value=b"old")])
