@@ -136,6 +136,14 @@ class Attempts:
             inline, ref = self.deployment.large(data)
         except (values.ValueRefused, BodyTooLarge) as error:
             raise ResultRefused(f"the result cannot be recorded: {error}") from error
+        run.flush()
+        doubts = self._doubts(run, "the handler returned while the call was under way")
+        if doubts:
+            # Not a success that anybody can vouch for: the handler did not await what it started.
+            reason = f"the handler returned while effect {doubts[0].step!r} was under way; await every effect"
+            failure = d.AttemptFailure(FailureClass.IN_DOUBT, reason, doubts[0].step, None, run.duration, terminal=True)
+            self._failed(run, failure, doubts)
+            return
         self._end(run, (e.Event(e.JobSucceeded(inline, ref, run.duration)),), s.SUCCEEDED)
 
     def _fail(self, run: Run, error: BaseException) -> None:

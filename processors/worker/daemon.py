@@ -19,7 +19,7 @@ import structlog
 
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.deployment import Deployment
-from rewindq.engine.runtime.settings import Settings
+from rewindq.engine.runtime.settings import Settings, SettingsError
 
 from .report import Report, WorkerOptions
 from .worker import Worker
@@ -42,6 +42,7 @@ class DaemonOptions:
     worker: WorkerOptions = field(default_factory=WorkerOptions)
     until_idle: bool = False
     metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
 
 
 def run_worker(settings: Settings, options: DaemonOptions, reports: IO[str] | None = None) -> Report:
@@ -59,7 +60,7 @@ def run_worker(settings: Settings, options: DaemonOptions, reports: IO[str] | No
         deployment.ensure_topics()
         worker = Worker(deployment, loaded, options.worker)
         if options.metrics_port is not None:
-            serve_metrics(options.metrics_port, lambda: worker.report)
+            serve_metrics(options.metrics_host, options.metrics_port, lambda: worker.report)
         return asyncio.run(_run(worker, options, reports))
 
 
@@ -89,8 +90,11 @@ def _write(report: Report, reports: IO[str] | None) -> None:
         reports.flush()
 
 
-def serve_metrics(port: int, report: Callable[[], Report]) -> None:
-    """Serves the worker's counters for Prometheus on loopback."""
+def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:
+    """Serves the worker's counters for Prometheus at `http://host:port/metrics`, until the process ends.
+
+    Raises SettingsError when the address cannot be had.
+    """
     from prometheus_client import REGISTRY, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -108,8 +112,13 @@ def serve_metrics(port: int, report: Callable[[], Report]) -> None:
                 GaugeMetricFamily("rewindq_partitions_owned", "Partitions owned", value=now.owned),
             ]
 
+    try:
+        start_http_server(port, addr=host)
+    except OSError as error:
+        raise SettingsError(
+            f"metrics cannot be served at {host}:{port} ({error.strerror}): name another address"
+        ) from error
     REGISTRY.register(Collector())
-    start_http_server(port, addr="127.0.0.1")
 
 
 class _Child:

@@ -7,6 +7,8 @@ import re
 import pytest
 from tests.support.cli import Shell
 
+from rewindq.tools.cli import FAMILIES, build
+
 JOB = {
     "job_id",
     "trace_id",
@@ -177,3 +179,18 @@ def test_every_command_has_help_with_an_example(bank: Shell) -> None:
         assert shown.code == 0
         assert "Example: rewindq " in shown.out
         assert "--json" in shown.out
+
+
+def test_the_families_name_every_command() -> None:
+    """What is imported for a command is decided by this table."""
+    for family, commands in FAMILIES.items():
+        built = build([commands[0]])
+        names = [one.name for one in built.registered_commands]
+        names += [group.typer_instance.info.name for group in built.registered_groups if group.typer_instance]
+        assert sorted(map(str, names)) == sorted(commands), family
+
+
+def test_a_word_that_is_a_commands_name_by_chance(bank: Shell) -> None:
+    shown = bank.run("--namespace", "worker", "jobs", "list", "--json")
+    assert shown.code == 5
+    assert "'worker'" in shown.json["error"]["message"]

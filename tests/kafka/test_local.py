@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.broker import require_local
 from typer.testing import CliRunner
 
 from rewindq.engine.log.kafka import open_kafka
@@ -21,13 +22,14 @@ from rewindq.tools.kafka_local.settings import Node, server_properties
 @pytest.mark.kafka
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.usefixtures("kafka_bootstrap")
 def test_a_cluster_is_found_again_stopped_and_started_as_the_same(tmp_path: Path) -> None:
+    require_local()
     folder = str(tmp_path / "kafka")
     runner = CliRunner()
-    started = runner.invoke(kafka_app, ["start", "--dir", folder, "--json"])
-    if started.exit_code:
-        pytest.skip(f"no local Kafka: {started.stderr}")
     try:
+        started = runner.invoke(kafka_app, ["start", "--dir", folder, "--json"])
+        assert started.exit_code == 0, started.stderr
         first = json.loads(started.stdout)
         assert start(dir=folder).pids == tuple(first["pids"])
         with pytest.raises(LocalKafkaError, match="already run at"):

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.broker import require_local
 from tests.support.kafka import Space, event, poll_until
 
 from rewindq.engine.log.kafka import open_kafka
 from rewindq.engine.log.kafka.transactions import Transactions
 from rewindq.engine.ports.log import AppendRefused, LogUnavailable, OutcomeUnknown, Turn
-from rewindq.tools.kafka_local import LocalKafka, LocalKafkaError, start, stop
+from rewindq.tools.kafka_local import LocalKafka, start, stop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.process, pytest.mark.slow]
 
@@ -21,14 +22,11 @@ _SHORT = "&transaction_timeout_ms=2000&request_timeout_ms=2000"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+def broker(kafka_bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker of this module alone: it is frozen, which the shared one must not be."""
     folder: Path = tmp_path_factory.mktemp("kafka")
-    try:
-        kafka = start(dir=folder)
-    except LocalKafkaError as error:
-        pytest.skip(f"a broker that can be frozen has to be a local one: {error}")
-    yield kafka
+    require_local()
+    yield start(dir=folder)
     stop(folder)
 
 

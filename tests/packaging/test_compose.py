@@ -129,13 +129,14 @@ def test_the_worker_is_given_longer_than_its_own_grace(services: dict[str, dict[
 def test_prometheus_scrapes_the_worker_and_grafana_reads_prometheus(services: dict[str, dict[str, Any]]) -> None:
     command = services["worker"]["command"]
     port = command[command.index("--metrics-port") + 1]
-    assert services["prometheus"]["network_mode"] == "service:worker"
+    assert command[command.index("--metrics-host") + 1] == "0.0.0.0"
     (job, own) = load("prometheus/prometheus.yml")["scrape_configs"]
-    assert job["static_configs"] == [{"targets": [f"localhost:{port}"]}]
+    assert job["static_configs"] == [{"targets": [f"worker:{port}"]}]
     (source,) = load("grafana/provisioning/datasources/prometheus.yml")["datasources"]
     own_port = own["static_configs"][0]["targets"][0].split(":")[1]
-    assert source["url"] == f"http://worker:{own_port}"
-    assert services["worker"]["ports"] == [f"127.0.0.1:{own_port}:{own_port}"]
+    assert source["url"] == f"http://prometheus:{own_port}"
+    assert services["prometheus"]["ports"] == [f"127.0.0.1:{own_port}:{own_port}"]
+    assert "ports" not in services["worker"]
 
 
 def test_the_dashboard_shows_metrics_that_a_worker_has(services: dict[str, dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rewindq.tools.kafka_local import LocalKafkaError, await_brokers, start, stop
+from rewindq.tools.kafka_local import LocalKafkaError, await_brokers, jars, start, stop
 from rewindq.tools.kafka_local.processes import Process, alive, start_ticks
 from rewindq.tools.kafka_local.settings import HOST, Node, server_properties
 
@@ -74,6 +74,18 @@ def bootstrap() -> str:
     if os.environ.get("REWINDQ_REQUIRE_KAFKA") == "1":
         pytest.fail(f"REWINDQ_REQUIRE_KAFKA=1 and there is no Kafka: {answer[1:]}")
     pytest.skip(f"no Kafka: {answer[1:]}")
+
+
+def require_local() -> None:
+    """Skips the test, which needs a broker of its own, where this machine has no Java or jars to run one.
+
+    For tests that use the shared cluster too: where there is none at all they have been skipped or failed already.
+    """
+    try:
+        jars.java()
+        jars.resolve()
+    except LocalKafkaError as error:
+        pytest.skip(f"a broker that a test may freeze or stop has to run on this machine's Java: {error}")
 
 
 def _start(folder: Path) -> str:

@@ -43,7 +43,8 @@ class Shop:
         """Appends raw bytes to a topic."""
         place = partition_for(key.encode(), self.deployment.partitions) if partition is None else partition
         producer = self.deployment.log.producer()
-        producer.append([Append(topic, place, key.encode(), value, 1)])
+        now_ms = self.deployment.clock.now_us() // 1000
+        producer.append([Append(topic, place, key.encode(), value, now_ms)])
         producer.close()
 
     def submit(self, type_: str, payload: dict[str, Any] | bytes, job_id: str, **fields: Any) -> None:

@@ -543,3 +543,28 @@ def test_per_class_budgets(tmp_path: Path) -> None:
     shop.submit("work", {}, "a")
     shop.run()
     assert (shop.job("a").status, shop.job("a").attempt) == (s.INVESTIGATION, 4)
+
+
+def test_a_handler_that_does_not_await_its_effect_has_not_succeeded(tmp_path: Path) -> None:
+    app = App("t")
+    left: list[asyncio.Task[object]] = []
+
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @app.job()
+    async def work(ctx: Context, job: Item) -> None:
+        left.append(asyncio.create_task(ctx.effect("call", slow, key="k")))
+        while "EffectStarted" not in shop.names("a"):
+            await asyncio.sleep(0.01)
+
+    shop = Shop(tmp_path, app)
+    shop.submit("work", {}, "a")
+    shop.run()
+    for task in left:
+        task.cancel()
+    job = shop.job("a")
+    assert job.status == s.INVESTIGATION
+    assert job.failure is not None
+    assert "await every effect" in job.failure.reason
+    assert "EffectInDoubt" in shop.names("a")

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
+import sys
+from collections.abc import Sequence
 
 import typer
 
-from .kafka import kafka_app
 from .options import log_to_stderr, remember
 
-#: Modules with `register(app)`, in the order in which their commands are listed.
-_FAMILIES = ("submit", "worker", "jobs", "trace", "state", "replay", "rewind", "verify", "doctor", "demo")
+#: Modules with `register(app)` and the commands that each adds, in the order in which they are listed.
+FAMILIES = {
+    "submit": ("submit",),
+    "worker": ("worker",),
+    "jobs": ("jobs",),
+    "trace": ("trace",),
+    "state": ("state",),
+    "replay": ("replay", "fork", "diff", "branch"),
+    "rewind": ("rewind",),
+    "verify": ("verify",),
+    "doctor": ("doctor",),
+    "kafka": ("kafka",),
+    "demo": ("demo",),
+}
 
 
-def build() -> typer.Typer:
-    """The whole command line."""
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line; where `words` name commands, only theirs: importing all takes longer than most of them run."""
     app = typer.Typer(
         name="rewindq",
         help="A replayable worker queue: every job leaves a trace that can be opened, replayed, forked and compared.",
@@ -26,14 +38,14 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(remember)
-    for name in _FAMILIES:
-        if importlib.util.find_spec(f"{__name__}.{name}") is not None:
-            importlib.import_module(f".{name}", __name__).register(app)
-    app.add_typer(kafka_app)
+    named = {family for family, commands in FAMILIES.items() if not set(commands).isdisjoint(words)}
+    for family in FAMILIES:
+        if not named or family in named:
+            importlib.import_module(f".{family}", __name__).register(app)
     return app
 
 
 def main() -> None:
     """Runs the command line."""
     log_to_stderr(logging.WARNING)
-    build()()
+    build(sys.argv[1:])()

@@ -36,8 +36,12 @@ def worker(
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", metavar="P", help="Serves Prometheus metrics on loopback (one process)."),
+        typer.Option("--metrics-port", min=1, max=65535, metavar="P", help="Serves Prometheus metrics (one process)."),
     ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option("--metrics-host", metavar="HOST", help="Where metrics are served: 0.0.0.0 for other machines."),
+    ] = "127.0.0.1",
     grace: Annotated[
         float, typer.Option("--grace", min=0, metavar="S", help="Seconds that running jobs have after SIGTERM.")
     ] = 10.0,
@@ -61,6 +65,7 @@ def worker(
         WorkerOptions(concurrency=concurrency, grace=grace, name=name or socket.gethostname()),
         until_idle,
         metrics_port,
+        metrics_host,
     )
     if report_fd is not None:
         with os.fdopen(report_fd, "w") as reports:

@@ -38,6 +38,9 @@ def server_properties(node: Node, nodes: list[Node]) -> str:
         # A lone joining member would otherwise wait 3 s for others.
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
+        # A dead worker's open transaction hides what is behind it until it is ended: soon after its time-out, not
+        # up to 10 s later.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
         # Few partitions of the internal topics: they are made at first use, 50 of them take seconds.
         "offsets.topic.num.partitions": 3,
         "transaction.state.log.num.partitions": 3,

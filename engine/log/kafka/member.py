@@ -248,7 +248,9 @@ class KafkaMember:
             self._ownership.assigned(ready)
 
     def _refresh_metadata(self) -> None:
-        self._metadata = read_metadata(_raw_metadata(self._consumer))
+        # While it is being closed, the consumer calls back and may have no metadata any more.
+        if not self._closed:
+            self._metadata = read_metadata(_raw_metadata(self._consumer))
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._refresh_metadata()

@@ -63,7 +63,10 @@ class KafkaSettings(NamedTuple):
 
 def parse(url: str) -> KafkaSettings:
     """Parses a `kafka://` URL. Raises LogUnavailable that names the part which cannot be used."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise LogUnavailable(f"{url!r} is no Kafka address: {error}") from error
     hosts = parts.netloc.split(",")
     if parts.scheme != "kafka" or not all(_is_address(host) for host in hosts) or parts.path not in ("", "/"):
         raise LogUnavailable(f"{url!r} is no Kafka address: expected kafka://host:port[,host:port][?option=value]")

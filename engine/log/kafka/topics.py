@@ -116,8 +116,9 @@ def _new_topic(spec: TopicSpec, copies: int) -> NewTopic:
         # Two of three copies must have a record before it is accepted: it survives the loss of one broker.
         "min.insync.replicas": str(2 if copies >= 3 else 1),
         "max.message.bytes": str(MESSAGE_BYTES_MAX + 64 * 1024),
-        # The timestamps are ours: replays and seeks by time depend on them.
-        "message.timestamp.type": "CreateTime",
+        # Events keep our timestamps: seeks by time depend on them. Inputs are kept by time, and a producer whose clock
+        # is far behind must not have its submissions deleted before they are taken in: there the broker's clock counts.
+        "message.timestamp.type": "CreateTime" if spec.retention_ms is None else "LogAppendTime",
         "message.timestamp.before.max.ms": str(2**63 - 1),
         "message.timestamp.after.max.ms": str(2**63 - 1),
     }

@@ -3,17 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.support.kafka_mock import MockCluster
 from tests.support.logs import IMPLEMENTATIONS, LogKit
 
 from rewindq.engine.ports.log import Log
-
-
-@pytest.fixture(scope="session")
-def kafka_mock_cluster() -> Iterator[MockCluster]:
-    cluster = MockCluster()
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

@@ -15,7 +15,7 @@ from rewindq.engine.core import state as s
 from rewindq.engine.core.events import Event, EventRecord
 from rewindq.engine.core.evolve import FoldError
 from rewindq.engine.core.fold import apply_record
-from rewindq.engine.ports.store import Family
+from rewindq.engine.ports.store import Delete, Family, Put
 from rewindq.engine.store.memory import MemoryStore
 from rewindq.engine.store.working import WorkingSet, read_counts
 
@@ -50,6 +50,29 @@ def test_turns_do_not_matter(records: list[EventRecord], turns: list[int]) -> No
     assert folded(records, turns).digest() == whole
     assert folded(records, turns, cache_max=0).digest() == whole
     assert folded(records, turns, reopen=True).digest() == whole
+
+
+@settings(max_examples=40)
+@given(records=histories(), turns=st.lists(st.integers(1, 9), min_size=1))
+def test_decisions_that_are_not_stored_yet_are_not_forgotten(records: list[EventRecord], turns: list[int]) -> None:
+    """A worker decides its next turn while the last one is on its way to the log."""
+    store = MemoryStore()
+    states = WorkingSet(store, cache_max=0)
+    under_way: list[tuple[int, list[Put | Delete]]] = []
+    rest = list(records)
+    for turn in count():
+        size = turns[min(turn, len(turns) - 1)]
+        for each in rest[:size]:
+            apply_record(states, each)
+        for number, changes in under_way:
+            store.write(changes)
+            states.stored(number)
+        if not rest:
+            break
+        under_way = [states.collect()]
+        rest = rest[size:]
+
+    assert store.digest() == folded(records, [len(records)]).digest()
 
 
 @settings(max_examples=40)

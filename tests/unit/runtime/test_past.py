@@ -266,3 +266,13 @@ def test_an_aggregate_that_never_was_is_not_found(shop: Shop) -> None:
             aggregate_shown(home.store, home.partition, "account:zz", None)
         with pytest.raises(NotFound, match="there is no account:zz"):
             history_shown(home.store, home.partition, "account:zz", None)
+
+
+def test_a_parked_command_does_not_take_another_jobs_submission_for_its_own(shop: Shop) -> None:
+    shop.append(shop.topics.commands, b"nonsense", partition=1)
+    shop.run()
+    with Past(shop.deployment) as past:
+        (parked,) = [one for one in past.jobs(JobFilter(type=""))[0] if one.job_id.startswith(shop.topics.commands)]
+        assert parked.head.source_offset == 0
+        types = [event["type"] for event in trace_shown(past, parked.job_id)["events"]]
+    assert types == ["MovedToInvestigation"]

@@ -114,3 +114,10 @@ def test_another_group_of_the_namespace_moves_on_its_own_topics(shop: Shop) -> N
     (group,) = shop.deployment.log.groups("rewindq.catalog")
     assert group.offsets == {place: 0}
     assert all(shop.deployment.log.bounds(shop.topics.commands, partition)[1] == 0 for partition in range(2))
+
+
+def test_only_partitions_that_move_are_recorded(shop: Shop) -> None:
+    rewind(shop.deployment, plan_rewind(shop.deployment, "worker", "earliest"), "all of it")
+    moved = place_of(shop)[1]
+    ends = {partition: shop.deployment.log.bounds(shop.topics.commands, partition)[1] for partition in range(2)}
+    assert ends == {moved: 1, 1 - moved: 0}

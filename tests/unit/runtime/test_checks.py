@@ -1,0 +1,24 @@
+"""The checks' own tables, beside the fold's."""
+
+from __future__ import annotations
+
+from rewindq.engine.core import events as e
+from rewindq.engine.core.evolve import JOB_EVENTS
+from rewindq.engine.core.merge import Merged
+from rewindq.engine.runtime.checks import EFFECTS, TRANSITIONS, PartitionChecks, Violation
+
+
+def test_the_tables_know_every_event_that_changes_a_job_or_an_effect() -> None:
+    assert TRANSITIONS.keys() == JOB_EVENTS
+    effects = {kind for kind in e.BODIES.values() if kind.__name__.startswith("Effect")}
+    assert EFFECTS.keys() == effects
+
+
+def test_a_gap_is_told_even_if_the_merge_lets_it_pass() -> None:
+    found: list[Violation] = []
+    checks = PartitionChecks(3, {"ns.lifecycle": "lifecycle"}, found.append)
+    event = e.Event(e.CommandRefused("cancel", "c1", "over"))
+    for seq in (0, 2):
+        record = e.EventRecord(seq, seq + 1, 1, 1, "w", None, 0, (event,))
+        checks.take(Merged("ns.lifecycle", seq, record))
+    assert [(violation.kind, violation.position) for violation in found] == [("seq_gap", "p3@2")]
