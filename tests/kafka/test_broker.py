@@ -29,7 +29,7 @@ def test_the_reason_is_told_and_not_looked_for_again(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(broker, "_start", counted)
     for _ in range(2):
-        with pytest.raises(pytest.skip.Exception, match="no Kafka: no java: set JAVA_HOME.*KAFKA_BOOTSTRAP.*Docker"):
+        with pytest.raises(pytest.skip.Exception, match=r"no Kafka: no java: set JAVA_HOME.*KAFKA_BOOTSTRAP.*Docker"):
             broker.bootstrap()
     assert len(looked) == 1
 
