@@ -53,9 +53,7 @@ def missing_topics(specs: Sequence[TopicSpec], present: Mapping[str, int]) -> li
     """The specs to be created. Raises PartitionCountMismatch, and ValueError for one without sense."""
     for spec in specs:
         if not spec.name or spec.partitions < 1:
-            raise ValueError(
-                f"topic {spec.name!r} with {spec.partitions} partitions: give a name and at least 1"
-            )
+            raise ValueError(f"topic {spec.name!r} with {spec.partitions} partitions: give a name and at least 1")
         count = present.get(spec.name, spec.partitions)
         if count != spec.partitions:
             raise PartitionCountMismatch(

@@ -1,12 +1,12 @@
 """`python -m rewindq.tools.bench WHAT …`: measures and prints; nothing here is a test.
 
-    drain    full queue -> idle worker processes (whole-process wall and CPU, bytes of log and store)
-    submit   the client, in batches and one by one
-    latency  submit to readable success, at light load
-    fork     a new branch over few and many aggregates
-    fold     replay by folding into new stores
-    memory   a worker's resident memory while it drains
-    records  one event a record against one record a decision
+drain    full queue -> idle worker processes (whole-process wall and CPU, bytes of log and store)
+submit   the client, in batches and one by one
+latency  submit to readable success, at light load
+fork     a new branch over few and many aggregates
+fold     replay by folding into new stores
+memory   a worker's resident memory while it drains
+records  one event a record against one record a decision
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""Fetching committed records of chosen partitions: one consumer, used by readers and by members."""
+"""Fetching committed records of chosen partitions: one consumer, used by readers and by members.
+
+Only the thread that polls calls the consumer: the client library makes other threads wait until nobody polls, and
+a member is polled without a pause. So the others note what is to change, and the next poll does it first.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from rewindq.engine.ports.log import (
     LogDamaged,
@@ -27,6 +32,8 @@ _FINAL_CODES = _DAMAGED_CODES | _RANGE_CODES | TOPIC_MISSING_CODES
 
 
 _Headers = list[tuple[str, bytes | None]]
+# A method of the consumer, and the partitions to call it with.
+_Change = tuple[Callable[[list[KafkaPartition]], object], list[KafkaPartition]]
 
 
 class Fetcher:
@@ -36,9 +43,11 @@ class Fetcher:
         self._consumer = Consumer(dict(config))
         self._bounds = bounds
         self._lock = threading.Lock()
-        # The next offset of each assigned partition. What was prefetched from before a seek is below it or is
-        # of a partition that is not here any more, and is dropped.
+        # The next offset of each assigned partition; records of others are dropped.
         self._next: dict[TopicPartition, int] = {}
+        self._changes: list[_Change] = []
+        # Partitions whose new offset the consumer has not heard of yet: what comes is from before, and is dropped.
+        self._moving: set[TopicPartition] = set()
         self._failed: tuple[KafkaError, TopicPartition] | None = None
         self._closed = False
 
@@ -47,8 +56,10 @@ class Fetcher:
         with self._lock:
             self._drop(self._next.keys() & positions.keys())
             self._next.update(positions)
+            self._moving.update(positions)
             if positions:
-                self._consumer.incremental_assign([tp(*key, offset) for key, offset in positions.items()])
+                added = [tp(*key, offset) for key, offset in positions.items()]
+                self._changes.append((self._consumer.incremental_assign, added))
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Forgets partitions; unknown ones are passed over."""
@@ -57,7 +68,7 @@ class Fetcher:
 
     def _drop(self, known: Collection[TopicPartition]) -> None:
         if known:
-            self._consumer.incremental_unassign([tp(*key) for key in known])
+            self._changes.append((self._consumer.incremental_unassign, [tp(*key) for key in known]))
         for key in list(known):
             del self._next[key]
             if self._failed is not None and self._failed[1] == key:
@@ -65,11 +76,20 @@ class Fetcher:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Delivers nothing of these until `resume`."""
-        self._consumer.pause([tp(*key) for key in partitions])
+        with self._lock:
+            self._changes.append((self._consumer.pause, [tp(*key) for key in partitions]))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Delivers these again, from where they were paused."""
-        self._consumer.resume([tp(*key) for key in partitions])
+        with self._lock:
+            self._changes.append((self._consumer.resume, [tp(*key) for key in partitions]))
+
+    def _apply(self) -> None:
+        with self._lock:
+            changes, self._changes = self._changes, []
+            for change, partitions in changes:
+                change(partitions)
+            self._moving.clear()
 
     def position(self, topic: str, partition: int) -> int:
         """The next offset to be read. Raises NoSuchTopic for a partition that is not assigned."""
@@ -85,6 +105,7 @@ class Fetcher:
         """
         deadline = time.monotonic() + timeout
         while True:
+            self._apply()
             if self._failed is not None:
                 raise self._failure(*self._failed)
             # `consume` alone would wait for `limit` messages; the first comes by `poll`, the rest is at hand.
@@ -103,7 +124,7 @@ class Fetcher:
             for message in messages:
                 key = (message.topic() or "", _number(message.partition()))
                 expected = self._next.get(key)
-                if expected is None:
+                if expected is None or key in self._moving:
                     continue  # of a dropped partition, or of a connection, which the client mends itself
                 error = message.error()
                 offset = _number(message.offset())
