@@ -22,9 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 #: Longer than the rule when it was made. They may shrink; nothing joins them.
 LONG_FILES = {
-    "engine/runtime/context.py": 450,
-    "processors/worker/worker.py": 430,
-    "tests/worker/test_life_of_a_job.py": 550,
+    "tests/worker/test_life_of_a_job.py": 460,
     "tests/unit/replay/test_dry_run.py": 420,
 }
 
