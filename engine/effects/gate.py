@@ -177,10 +177,14 @@ class Gate:
     async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
         decision = journal.decide_effect(request)
         if isinstance(decision, d.Lookup):
-            found, answer = await self._look_up(call, request, journal, decision.reason)
-            if found:
-                return answer
-            decision = d.start_effect(request)
+            answer = await self._look_up(call, decision.reason)
+            # Others may have gone on meanwhile: what is known now decides, and nobody looks up twice.
+            decision = journal.decide_effect(request._replace(has_lookup=False, idempotent=True))
+            assert not isinstance(decision, d.Lookup)
+            if answer is not None and isinstance(decision, d.Call):
+                data = encode_answer(answer)
+                journal.succeeded(request, data, 0, "lookup")
+                return as_recorded(call.function, answer, data)
         if isinstance(decision, d.Answered):
             return decode_answer(call.function, journal.answer_of(decision.record))
         if isinstance(decision, d.Refused):
@@ -213,14 +217,14 @@ class Gate:
         """Records what an exception means, and what the handler is to see."""
         kind = self._classify(error)
         if isinstance(error, (InDoubt, *UNKNOWN_OUTCOME)) or kind is FailureClass.IN_DOUBT:
-            reason = d.bounded(f"{type(error).__name__}: {error}")
+            reason = d.bounded(f"{type(error).__name__}: {d.text_of(error)}")
             journal.in_doubt(request, reason, took)
             resolvable = call.idempotent or call.on_doubt is not None
             message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
             return (InDoubt if resolvable else Unresolved)(message, step=call.step)
         journal.failed(request, error, kind, took)
         raised = EffectRejected(
-            f"{type(error).__name__}: {error}",
+            d.bounded(f"{type(error).__name__}: {d.text_of(error)}"),
             step=call.step,
             retry_after=getattr(error, "retry_after", None),
         )
@@ -228,22 +232,14 @@ class Gate:
         raised.terminal = bool(getattr(error, "terminal", False))
         return raised
 
-    async def _look_up(
-        self, call: EffectCall, request: d.EffectRequest, journal: Journal, reason: str
-    ) -> tuple[bool, Any]:
-        """`on_doubt` returns the answer when the call was done, None when it surely was not."""
+    async def _look_up(self, call: EffectCall, reason: str) -> Any:
+        """What `on_doubt` says: the answer when the call was done, None when it surely was not."""
         assert call.on_doubt is not None
-        began = self._clock.monotonic()
         try:
-            answer = await self._invoke(_lookup_call(call), call.on_doubt)
+            return await self._invoke(_lookup_call(call), call.on_doubt)
         except Exception as error:
-            message = f"effect {call.name!r} is in doubt ({reason}); on_doubt failed: {type(error).__name__}: {error}"
+            message = f"effect {call.name!r} is in doubt ({reason}); on_doubt failed: {d.text_of(error)}"
             raise InDoubt(message, step=call.step) from error
-        if answer is None:
-            return False, None
-        data = encode_answer(answer)
-        journal.succeeded(request, data, self._since(began), "lookup")
-        return True, as_recorded(call.function, answer, data)
 
     def _since(self, began: float) -> int:
         return int((self._clock.monotonic() - began) * 1000)

@@ -278,7 +278,12 @@ class Context:
         return child_id
 
     def _step(self, name: str) -> str:
-        """The step's name, `#2` and so on behind it for later occurrences."""
+        """The step's name, `#2` and so on behind it for later occurrences. Raises BadStep when it cannot be written."""
+        if not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise BadStep(f"step name {name!r} holds a lone surrogate, which cannot be recorded") from error
         count = self._occurrences.get(name, 0) + 1
         self._occurrences[name] = count
         return name if count == 1 else f"{name}#{count}"

@@ -35,7 +35,7 @@ def describe(error: Exception) -> str:
             for item in error.errors(include_input=False, include_url=False)
         ]
         return "; ".join(parts)
-    return str(error)
+    return d.text_of(error)
 
 
 def failure_of(app: App, error: BaseException, secrets: list[str], duration: int) -> d.AttemptFailure:
@@ -44,7 +44,7 @@ def failure_of(app: App, error: BaseException, secrets: list[str], duration: int
     kind = classify(app, error)
     if isinstance(error, BlobMissing | ResultRefused):
         terminal, kind = True, FailureClass.VALIDATION
-    text = describe(error) if isinstance(error, Exception) else str(error)
+    text = describe(error) if isinstance(error, Exception) else d.text_of(error)
     return d.AttemptFailure(
         kind,
         scrub_text(text or type(error).__qualname__, secrets),

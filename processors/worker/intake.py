@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from pydantic import ValidationError
 
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
@@ -25,6 +24,8 @@ from rewindq.engine.runtime.ends import describe
 
 from .owner import About, Owner
 
+#: A due time further ahead is a mistake in units. Microseconds.
+DUE_MAX = 10 * 366 * 86_400 * 1_000_000
 #: Original bytes kept inside an investigation entry; larger ones go to the blob store, or are cut and said to be.
 ORIGINAL_MAX = 16 * 1024
 
@@ -88,8 +89,12 @@ class Intake:
                 payload = job_type.model.model_validate_json(raw)
                 resource = job_type.resource_of(payload)
                 key = body.key or job_type.key_of(payload) or resource
-            except (ValidationError, ValueError, BlobMissing) as error:
+            except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
                 refusal = (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
+        now = self._deployment.clock.now_us()
+        if refusal is None and body.due is not None and not 0 <= body.due <= now + DUE_MAX:
+            refusal = (FailureClass.VALIDATION, f"due time {body.due} µs lies outside of the next ten years")
+            body = replace(body, due=None)
         key = key or job_id
         home = partition_for(key.encode(), self._partitions)
         if body.key is not None or refusal is not None:
@@ -99,7 +104,7 @@ class Intake:
         submission = d.Submission(
             job_id,
             body,
-            decoded.timestamp,
+            decoded.timestamp if 0 < decoded.timestamp <= now + DUE_MAX else now,
             record.offset,
             key,
             resource,
@@ -108,7 +113,7 @@ class Intake:
             job_type.secrets if job_type is not None else (),
         )
         known_head = owner.states.head(job_id)
-        events = d.decide_submission(known_head, submission, owner.partition, self._deployment.clock.now_us())
+        events = d.decide_submission(known_head, submission, owner.partition, now)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
             self._forward(owner, record, home, key)

@@ -148,13 +148,15 @@ class Owner:
             about.correlation_id,
             self._code_version,
         )
+        # Encoded first: what cannot be written must not take numbers, or the log would have a gap for ever.
+        data = self._encode(record)
         apply_record(self.states, record)
         topic = events[0].body.topic
         if about.job_id is not None:
             self._traces.append(_Trace(about.job_id, self.seq, topic == "domain", len(self._appends)))
         self.seq += len(events)
         self.lamport += len(events)
-        self._appends.append(Append(self._by_name[topic], self.partition, about.key, self._encode(record), now // 1000))
+        self._appends.append(Append(self._by_name[topic], self.partition, about.key, data, now // 1000))
 
     def add(self, append: Append) -> None:
         """Adds a record for another topic (a child job, a forwarded submission, an investigation entry)."""

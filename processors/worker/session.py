@@ -103,6 +103,7 @@ class LiveSession:
 
     def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
         """What the recorded state allows."""
+        self._alive()
         if self._run.secrets and request.meta is not None:
             request = request._replace(meta=scrub(request.meta, self._run.secrets))
         states = self._run.owner.states
@@ -126,6 +127,7 @@ class LiveSession:
 
     async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
         """Returns when `EffectStarted` is durable."""
+        self._alive()
         self._run.flush((decision.started,))
         durable = self._run.owner.durable()
         self._attempts.wake()
@@ -146,7 +148,7 @@ class LiveSession:
 
     def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
         """Records that the call was surely not done."""
-        reason = d.bounded(scrub_text(str(error), self._run.secrets))
+        reason = d.bounded(scrub_text(d.text_of(error), self._run.secrets))
         body = e.EffectFailed(request.key, kind, reason, type(error).__qualname__, duration_ms)
         self._outcome(request, body, "fail")
 

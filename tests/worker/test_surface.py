@@ -144,3 +144,90 @@ def test_leases_exclude_each_other_and_their_tokens_grow(tmp_path: Path) -> None
     shop.run()
     assert tokens == [1, 2, 3, 4, 5, 6]
     assert all(shop.job(f"j{n}").status == s.SUCCEEDED for n in range(6))
+
+
+class Unprintable(Exception):
+    """Its message cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_what_cannot_be_printed_or_encoded_is_recorded_all_the_same(tmp_path: Path) -> None:
+    app = App("t")
+    once = Retry(max_attempts=1)
+
+    @app.job(retry=once)
+    async def unprintable(ctx: Context, job: Item) -> None:
+        raise Unprintable
+
+    @app.job(retry=once)
+    async def surrogate(ctx: Context, job: Item) -> None:
+        raise RuntimeError("caf\udce9")
+
+    @app.job(retry=once)
+    async def effect(ctx: Context, job: Item) -> None:
+        def fail() -> None:
+            raise Unprintable
+
+        await ctx.effect("call", fail, key="k")
+
+    @app.job(retry=once)
+    async def step(ctx: Context, job: Item) -> None:
+        ctx.decide("caf\udce9", True)
+        ctx.note("later")
+
+    shop = Shop(tmp_path, app)
+    for name in ("unprintable", "surrogate", "effect", "step"):
+        shop.submit(name, {}, name)
+    shop.run()
+    for name in ("unprintable", "surrogate", "effect", "step"):
+        assert shop.job(name).status == s.INVESTIGATION, name
+
+
+def test_rules_and_validators_that_raise_anything_park_their_job_only(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.job(key=lambda job: {}["missing"])
+    async def broken(ctx: Context, job: Item) -> None: ...
+
+    @app.job()
+    async def fine(ctx: Context, job: Item) -> None: ...
+
+    shop = Shop(tmp_path, app)
+    shop.submit("broken", {}, "broken")
+    shop.submit("fine", {}, "fine")
+    shop.submit("fine", {}, "far", due=2**62)
+    shop.run()
+    assert shop.job("broken").status == s.INVESTIGATION
+    assert shop.job("far").status == s.INVESTIGATION
+    assert shop.job("fine").status == s.SUCCEEDED
+
+
+def test_one_key_asked_for_twice_at_once_is_called_once(tmp_path: Path) -> None:
+    app = App("t")
+    calls: list[int] = []
+    done: list[int] = []
+
+    async def call(n: int) -> str:
+        calls.append(n)
+        if len(calls) == 1:
+            await asyncio.sleep(60)
+        done.append(n)
+        return "done"
+
+    async def find(n: int) -> str | None:
+        await asyncio.sleep(0.02)
+        return "done" if done else None
+
+    @app.job(retry=SOON)
+    async def work(ctx: Context, job: Item) -> None:
+        asked = [ctx.effect("call", call, 1, key="k", on_doubt=find, timeout=0.1) for _ in range(2)]
+        await asyncio.gather(*asked)
+
+    shop = Shop(tmp_path, app)
+    shop.submit("work", {}, "a")
+    shop.run()
+    assert done == [1]
+    succeeded = [body for body in shop.bodies("a") if isinstance(body, e.EffectSucceeded)]
+    assert len(succeeded) == 1

@@ -85,7 +85,7 @@ class Call:
     def show(self, data: Any, human: Callable[[Console], object]) -> None:
         """Ends a command with its answer: JSON, or what `human(console)` prints."""
         if self.as_json:
-            sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+            sys.stdout.write(_document(data) + "\n")
         else:
             human(self.console)
 
@@ -94,7 +94,7 @@ class Call:
         message = " ".join(str(error).split()) or type(error).__name__
         if self.as_json:
             document = {"error": {"kind": type(error).__name__, "message": message, "exit": code}}
-            sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+            sys.stdout.write(_document(document) + "\n")
         typer.echo(f"error: {message}", err=True)
         raise typer.Exit(code)
 
@@ -189,3 +189,13 @@ def lines(texts: Iterable[str]) -> Callable[[Console], None]:
             console.print(text, markup=False)
 
     return show
+
+
+def _document(data: Any) -> str:
+    """One JSON document; escaped throughout where a text holds what UTF-8 cannot."""
+    text = json.dumps(data, ensure_ascii=False)
+    return text if text.isascii() or not _has_surrogate(text) else json.dumps(data)
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
