@@ -204,7 +204,7 @@ def test_rules_and_validators_that_raise_anything_park_their_job_only(tmp_path: 
     assert shop.job("fine").status == s.SUCCEEDED
 
 
-def test_one_key_asked_for_twice_at_once_is_called_once(tmp_path: Path) -> None:
+def test_two_jobs_that_ask_for_one_key_make_one_call(tmp_path: Path) -> None:
     app = App("t")
     calls: list[int] = []
     done: list[int] = []
@@ -220,14 +220,15 @@ def test_one_key_asked_for_twice_at_once_is_called_once(tmp_path: Path) -> None:
         await asyncio.sleep(0.02)
         return "done" if done else None
 
-    @app.job(retry=SOON)
+    @app.job(key="shared", retry=SOON)
     async def work(ctx: Context, job: Item) -> None:
-        asked = [ctx.effect("call", call, 1, key="k", on_doubt=find, timeout=0.1) for _ in range(2)]
-        await asyncio.gather(*asked)
+        await ctx.effect("call", call, 1, key="k", on_doubt=find, timeout=0.1)
 
     shop = Shop(tmp_path, app)
-    shop.submit("work", {}, "a")
+    for job_id in ("a", "b"):
+        shop.submit("work", {}, job_id, key="shared")
     shop.run()
     assert done == [1]
-    succeeded = [body for body in shop.bodies("a") if isinstance(body, e.EffectSucceeded)]
+    succeeded = [body for body in shop.bodies() if isinstance(body, e.EffectSucceeded)]
     assert len(succeeded) == 1
+    assert {shop.job(job_id).status for job_id in ("a", "b")} == {s.SUCCEEDED}
