@@ -235,8 +235,10 @@ def load_app(place: str) -> LoadedApp:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise AppError(f"app {place!r}: cannot import {module_name!r}: {error}") from error
+    except Exception as error:
+        # A missing module, a syntax error, whatever the module itself raises.
+        reason = f"{type(error).__name__}: {error}"
+        raise AppError(f"app {place!r}: cannot import {module_name!r}: {reason}") from error
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
         found = "nothing" if app is None else type(app).__name__

