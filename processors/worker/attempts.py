@@ -124,7 +124,7 @@ class Attempts:
         except asyncio.CancelledError:
             if not run.closed:
                 self._fail(run, StepLost("the handler was cancelled from inside"))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its attempt
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its attempt
             if not run.closed:
                 self._fail(run, error)
 

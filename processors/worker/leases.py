@@ -74,6 +74,11 @@ class Leases:
                 run.flush((e.Event(refused, step=step, status="fail", resource=resource),))
                 self._wake()
             raise LeaseUnavailable(f"{resource} is held by {holder}; waited {wait:g} s", step=step) from error
+        except asyncio.CancelledError:
+            if waiter.granted.done() and not waiter.granted.cancelled():
+                # Granted in the very moment: nobody will use it.
+                self.freed(*place)
+            raise
         finally:
             waiting = self._waiting.get(place)
             if waiting is not None and waiter in waiting:
@@ -103,6 +108,8 @@ class Leases:
             # The loop itself was held up for longer than the TTL: nobody may rely on this lease any more.
             held.handle.lost = True
             self._end(held, e.LeaseExpired(held.run.job_id), "fail")
+            # The run relied on it: `any_lost` stops its effects.
+            held.run.leases.add(held.handle.resource)
             return
         held.renewed[0] = now
         renewed = e.LeaseRenewed(int(held.ttl * 1000))
@@ -171,6 +178,6 @@ class Leases:
         now = run.clock.monotonic()
         for resource in run.leases:
             held = self._held.get((run.owner.partition, resource))
-            if held is None or held.handle.lost or now - held.renewed[0] > held.ttl:
+            if held is None or held.run is not run or held.handle.lost or now - held.renewed[0] > held.ttl:
                 return True
         return False
