@@ -7,7 +7,6 @@ accept both, and read every released version through Avro's schema resolution.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Protocol
 
@@ -150,6 +149,3 @@ def _event(datum: dict[str, Any]) -> Event:
         fields["secrets"] = tuple(fields["secrets"])
     datum["body"] = kind(**fields)
     return Event(**datum)
-
-
-Encode = Callable[[EventRecord], bytes]

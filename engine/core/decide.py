@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from . import events as e
@@ -333,8 +333,3 @@ def effect_key(partition_key: str, operation: str, key: str) -> str:
     if not key.strip():
         raise ValueError(f"effect {operation!r}: the idempotency key is blank; give one that names this intent")
     return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (partition_key, operation, key))
-
-
-def sequence(*groups: Sequence[e.Event]) -> tuple[e.Event, ...]:
-    """Event groups as one."""
-    return tuple(event for group in groups for event in group)

@@ -13,7 +13,7 @@ Every append has three outcomes: done (it returns), surely not done (`AppendRefu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 TopicPartition = tuple[str, int]
@@ -257,6 +257,3 @@ class Log(Protocol):
     def close(self) -> None:
         """Frees connections and files."""
         ...
-
-
-LogFactory = Callable[[], Log]

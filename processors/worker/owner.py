@@ -131,11 +131,22 @@ class Owner:
         return self.seq
 
     def _append_group(self, about: About, events: tuple[Event, ...]) -> None:
-        now = self._clock.now_us()
-        record = EventRecord(
-            self.seq,
-            self.lamport + 1,
-            now,
+        record = self._record(self.seq, self.lamport + 1, about, events)
+        # Encoded first: what cannot be written must not take numbers, or the log would have a gap for ever.
+        data = self._encode(record)
+        apply_record(self.states, record)
+        topic = events[0].body.topic
+        if about.job_id is not None:
+            self._traces.append(_Trace(about.job_id, self.seq, topic == "domain", len(self._appends)))
+        self.seq += len(events)
+        self.lamport += len(events)
+        self._appends.append(Append(self._by_name[topic], self.partition, about.key, data, record.timestamp // 1000))
+
+    def _record(self, seq: int, lamport: int, about: About, events: tuple[Event, ...]) -> EventRecord:
+        return EventRecord(
+            seq,
+            lamport,
+            self._clock.now_us(),
             self.epoch,
             self._worker_id,
             about.job_id,
@@ -148,15 +159,6 @@ class Owner:
             about.correlation_id,
             self._code_version,
         )
-        # Encoded first: what cannot be written must not take numbers, or the log would have a gap for ever.
-        data = self._encode(record)
-        apply_record(self.states, record)
-        topic = events[0].body.topic
-        if about.job_id is not None:
-            self._traces.append(_Trace(about.job_id, self.seq, topic == "domain", len(self._appends)))
-        self.seq += len(events)
-        self.lamport += len(events)
-        self._appends.append(Append(self._by_name[topic], self.partition, about.key, data, now // 1000))
 
     def add(self, append: Append) -> None:
         """Adds a record for another topic (a child job, a forwarded submission, an investigation entry)."""
@@ -164,24 +166,8 @@ class Owner:
 
     def unnumbered(self, topic: str, partition: int, about: About, event: Event) -> None:
         """Appends an input record (a submission or command) with the turn."""
-        now = self._clock.now_us()
-        record = EventRecord(
-            UNNUMBERED,
-            self.lamport,
-            now,
-            self.epoch,
-            self._worker_id,
-            about.job_id,
-            about.attempt,
-            (event,),
-            about.resource,
-            about.trace_id,
-            None,
-            about.causation_id,
-            about.correlation_id,
-            self._code_version,
-        )
-        self.add(Append(topic, partition, about.key, self._encode(record), now // 1000))
+        record = self._record(UNNUMBERED, self.lamport, about, (event,))
+        self.add(Append(topic, partition, about.key, self._encode(record), record.timestamp // 1000))
 
     def read(self, topic: str, next_offset: int) -> None:
         """An input record was taken in: its offset commits with the turn."""

@@ -12,16 +12,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
 from rewindq.engine.core.names import Topics
 from rewindq.engine.ports.log import Fenced, Turn
-from rewindq.engine.ports.store import Store, StoreDamaged, StoreError, StoreInUse
+from rewindq.engine.ports.store import Store, StoreDamaged, StoreInUse
 from rewindq.engine.runtime.deployment import Deployment
-from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, Tail
+from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.store import generations
 from rewindq.engine.store.opener import open_store, set_aside
 
@@ -136,8 +135,3 @@ def _inputs(deployment: Deployment, topics: Topics, partition: int, owner: Owner
         low, _ = deployment.log.bounds(topic, partition)
         inputs[topic] = committed.get((topic, partition), low)
     return inputs
-
-
-def store_error_hint(error: StoreError | StoreAhead, path: Path) -> str:
-    """What an operator is told about a store that cannot be used."""
-    return f"{error}. The store is only a cache: stop the worker and move {path} away; it is rebuilt from the log"
