@@ -227,9 +227,3 @@ def test_a_job_in_investigation_is_sent_back() -> None:
     assert bodies(d.decide_operator_retry(s.JobState(s.INVESTIGATION), RETRY)) == [
         e.RetryRequested("fixed", "ann", "c2")
     ]
-
-
-def test_groups_of_events_join_in_order() -> None:
-    first, second = e.Event(e.NoteRecorded(b"1")), e.Event(e.NoteRecorded(b"2"))
-
-    assert d.sequence((first,), (), [second]) == (first, second)
