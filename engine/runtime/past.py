@@ -81,13 +81,8 @@ class PartitionPast:
         self.topics = PartitionTopics(deployment.topics.lifecycle, deployment.topics.domain, partition)
         self._deployment = deployment
         self._scratch: TemporaryDirectory[str] | None = None
-        self._reader = self._open_reader()
-        try:
-            self._begin()
-        except StoreAhead as error:
-            self._warn(error)
-            self._drop_reader()
-            self._begin()
+        self._reader: ReadStore | None = None
+        self._open()
         self.refresh(progress)
 
     @property
@@ -96,11 +91,28 @@ class PartitionPast:
         return self._tail.positions.seq
 
     def refresh(self, progress: Progress | None = None) -> None:
-        """Folds what the log holds beyond what is known."""
+        """Folds what the log holds beyond what is known.
+
+        What was folded into memory is dropped for a newer look at the store when it has become much: a client that
+        stays open for days takes no more memory than one that was opened just now.
+        """
+        if not self._behind():
+            return
+        if self._in_memory > _MEMORY_RECORDS_MAX:
+            self.close()
+            self._open()
+        before = self._records_seen()
+        self._tail.catch_up(None if progress is None else lambda events: progress(self.partition, events))
+        if self._scratch is None:
+            self._in_memory += self._records_seen() - before
+
+    def _behind(self) -> bool:
         bounds, offsets = self._deployment.log.bounds, self._tail.positions.offsets
         topics = (self.topics.lifecycle, self.topics.domain)
-        if any(offsets.get(topic, 0) < bounds(topic, self.partition)[1] for topic in topics):
-            self._tail.catch_up(None if progress is None else lambda events: progress(self.partition, events))
+        return any(offsets.get(topic, 0) < bounds(topic, self.partition)[1] for topic in topics)
+
+    def _records_seen(self) -> int:
+        return sum(self._tail.positions.offsets.values())
 
     def job(self, job_id: str) -> FoundJob | None:
         """A job of this partition."""
@@ -129,6 +141,17 @@ class PartitionPast:
         self._drop_reader()
         if self._scratch is not None:
             self._scratch.cleanup()
+            self._scratch = None
+
+    def _open(self) -> None:
+        self._reader = self._open_reader()
+        self._in_memory = 0
+        try:
+            self._begin()
+        except StoreAhead as error:
+            self._warn(error)
+            self._drop_reader()
+            self._begin()
 
     def _begin(self) -> None:
         if self._reader is not None:

@@ -79,6 +79,34 @@ def test_a_past_that_stays_open_follows_the_log(shop: Shop) -> None:
         assert past.aggregate("account:a").version == 4
 
 
+def test_a_past_that_stays_open_drops_what_the_store_holds_by_now(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_module, "_MEMORY_RECORDS_MAX", 3)
+    with Past(shop.deployment) as past:
+        home = past.home("account:a")
+        for number in range(5):
+            shop.submit("deposit", {"account": "a", "amount": "1"}, f"more{number}")
+            shop.run()
+            past.refresh()
+            assert past.aggregate("account:a").version == 4 + number
+            assert home._in_memory <= 9, "one deposit's records, and what the limit lets stand"
+
+
+def test_a_past_without_a_store_moves_to_disk_when_it_grows(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_store(shop)
+    with Past(shop.deployment) as past:
+        home = past.home("account:a")
+        assert home._scratch is None
+        monkeypatch.setattr(past_module, "_MEMORY_RECORDS_MAX", 3)
+        shop.submit("deposit", {"account": "a", "amount": "1"}, "more")
+        shop.run()
+        shutil.rmtree(shop.deployment.settings.state_dir)
+        past.refresh()
+        assert home._scratch is not None
+        assert past.aggregate("account:a").version == 4
+
+
 def test_another_logs_store_is_not_used(shop: Shop, tmp_path: Path) -> None:
     other = Shop(tmp_path / "other", app, partitions=4, state_dir=tmp_path / "state")
     with capture_logs() as logs, Past(other.deployment) as past, pytest.raises(NotFound):
