@@ -8,6 +8,7 @@ from . import events as e
 from . import state as s
 from .aggregate import evolve_aggregate
 from .evolve import JOB_EVENTS, FoldError, Moment, evolve_idempotency, evolve_job, evolve_open_effects
+from .quarantine import evolve_quarantine
 
 
 class States(Protocol):
@@ -61,6 +62,14 @@ class States(Protocol):
         """Stores its next version at `value.seq`."""
         ...
 
+    def quarantine(self, job_type: str) -> s.Quarantine | None:
+        """A job type's quarantine, lifted ones included."""
+        ...
+
+    def set_quarantine(self, job_type: str, seq: int, value: s.Quarantine) -> None:
+        """Stores it."""
+        ...
+
 
 _EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
 _OPEN_EVENTS = _EFFECT_EVENTS | {
@@ -102,6 +111,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.set_aggregate(resource, after, stored)
     elif kind in _LEASE_EVENTS:
         _apply_lease_event(states, event, at)
+    elif isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
+        states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1

@@ -23,8 +23,10 @@ INVESTIGATION = "investigation"
 CANCELLED = "cancelled"
 
 TERMINAL = frozenset({SUCCEEDED, CANCELLED})
+#: Not running, and not over: the next attempt is still to start.
+QUEUED = frozenset({WAITING, DELAYED, RETRYING})
 #: What `--until-idle` waits for.
-ACTIVE = frozenset({WAITING, DELAYED, RUNNING, RETRYING})
+ACTIVE = QUEUED | {RUNNING}
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -94,6 +96,19 @@ class Lease(Stored, frozen=True, array_like=True):
     released: bool = False
 
 
+class Quarantine(Stored, frozen=True, array_like=True):
+    """A job type's quarantine on a partition: whether it holds now, why, who and since when (microseconds).
+
+    `commands` are the ids of its newest commands, so that one that comes again changes nothing.
+    """
+
+    active: bool
+    reason: str
+    actor: str
+    since: int
+    commands: tuple[str, ...] = ()
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -142,7 +157,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion
+State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | Quarantine
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
@@ -152,6 +167,7 @@ decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
+decode_quarantine = msgspec.msgpack.Decoder(Quarantine).decode
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..ports.log import Fenced, LogUnavailable, Ownership, Record, TopicPartition, Turn
@@ -108,13 +108,13 @@ class GroupMember:
                 raise self._fenced([partition])
             self._fetcher.follow({(topic, partition): offset for topic, offset in offsets.items()})
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
-        self._fetcher.pause(self._keys([partition]), paused=True)
+    def pause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Stops delivering a started partition's records, of some input topics (None: of all), keeping its position."""
+        self._fetcher.pause(self._keys([partition], topics), paused=True)
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
-        self._fetcher.pause(self._keys([partition]), paused=False)
+    def unpause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Delivers a paused partition's records again; as `pause`."""
+        self._fetcher.pause(self._keys([partition], topics), paused=False)
 
     def commit(self, turn: Turn) -> list[int]:
         """Appends records and commits offsets in one transaction; returns the records' offsets."""
@@ -171,8 +171,9 @@ class GroupMember:
                 del self._owned[partition]
         self._seat.release(partitions)
 
-    def _keys(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        return [(topic, partition) for partition in partitions for topic in self._inputs]
+    def _keys(self, partitions: Iterable[int], topics: Collection[str] | None = None) -> list[TopicPartition]:
+        wanted = self._inputs if topics is None else topics
+        return [(topic, partition) for partition in partitions for topic in wanted]
 
     def _fenced(self, partitions: list[int]) -> Fenced:
         return Fenced(

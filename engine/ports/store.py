@@ -15,7 +15,10 @@ from typing import NamedTuple, Protocol
 
 
 class Family(StrEnum):
-    """The store's column families. JOBS, LEASES, IDEMPOTENCY and AGGREGATES are versioned, the rest plain."""
+    """The store's column families.
+
+    JOBS, LEASES, IDEMPOTENCY, AGGREGATES and QUARANTINES are versioned, the rest plain.
+    """
 
     JOBS = "jobs"
     PAYLOADS = "payloads"
@@ -27,6 +30,7 @@ class Family(StrEnum):
     AGGREGATES = "aggregates"
     TRACES = "traces"
     META = "meta"
+    QUARANTINES = "quarantines"
 
     # Enum's own hash is a Python call, and families are looked up for every value that is read or written.
     __hash__ = str.__hash__
@@ -37,7 +41,7 @@ class Family(StrEnum):
         return self in _VERSIONED
 
 
-_VERSIONED = frozenset({Family.JOBS, Family.LEASES, Family.IDEMPOTENCY, Family.AGGREGATES})
+_VERSIONED = frozenset({Family.JOBS, Family.LEASES, Family.IDEMPOTENCY, Family.AGGREGATES, Family.QUARANTINES})
 
 
 class StoreError(Exception):

@@ -68,9 +68,10 @@ class Violation(NamedTuple):
 class _Job:
     """Where a job stands, as far as the checks need it."""
 
-    __slots__ = ("attempt", "calls", "place")
+    __slots__ = ("attempt", "calls", "place", "type")
 
     def __init__(self) -> None:
+        self.type = ""
         self.place = NOWHERE
         self.attempt = 0
         self.calls: set[str] = set()
@@ -97,6 +98,7 @@ class PartitionChecks:
         self._keys: dict[str, str] = {}
         self._tokens: dict[str, int] = {}
         self._versions: dict[str, int] = {}
+        self._quarantined: set[str] = set()
 
     # --- records ---
 
@@ -136,6 +138,10 @@ class PartitionChecks:
         if body.topic != self._topics.get(topic):
             self._broken("wrong_topic", seq, record.job_id, f"{type(body).__name__} stands on {topic}")
         self._note_input(body)
+        if isinstance(body, e.QuarantineAdded):
+            self._quarantined.add(body.type)
+        elif isinstance(body, e.QuarantineLifted):
+            self._quarantined.discard(body.type)
         if record.job_id is None:
             return
         job = self.jobs.get(record.job_id)
@@ -174,7 +180,11 @@ class PartitionChecks:
             kind = "second_outcome" if job.place in (SUCCEEDED, CANCELLED) else "transition"
             detail = f"{type(body).__name__} cannot follow {job.place or 'nothing: it was never accepted'}"
             self._broken(kind, seq, record.job_id, detail)
-        if isinstance(body, e.AttemptStarted):
+        if isinstance(body, e.JobAccepted):
+            job.type = body.type
+        elif isinstance(body, e.AttemptStarted):
+            if job.type in self._quarantined:
+                self._broken("quarantine", seq, record.job_id, f"an attempt started while {job.type} was quarantined")
             if record.attempt != job.attempt + 1:
                 detail = f"attempt {record.attempt} follows attempt {job.attempt}"
                 self._broken("attempt", seq, record.job_id, detail)

@@ -21,6 +21,7 @@ from .app import App
 from .commands import CommandOutcome, CommandRefusedError, cancel_job, retry_job
 from .deployment import Deployment
 from .past import FoundJob, NotFound, Past
+from .quarantines import NotQuarantined, QuarantineOutcome, Quarantines, lift_quarantine, quarantine_type
 from .settings import load_settings
 from .show import job_shown
 from .submitting import Prepared, Receipt, Submission, SubmissionRefused, Submitter
@@ -120,7 +121,8 @@ class Client:
 
     def status(self, job_id: str) -> dict[str, Any]:
         """Where a job stands. Raises NotFound."""
-        return job_shown(self.past.find(job_id))
+        past = self.past
+        return job_shown(past.find(job_id), Quarantines(past))
 
     def result(self, job_id: str, timeout: float = 30) -> Any:
         """A job's result, once it has succeeded; as the type that its handler returns where the client has the app.
@@ -197,6 +199,24 @@ class Client:
         """Asks to send a job of the investigation queue back; as `cancel`."""
         return retry_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
 
+    def quarantine(self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0) -> QuarantineOutcome:
+        """Holds a job type: no attempt of it starts until the quarantine is lifted; what runs may finish.
+
+        Waits up to `timeout` seconds until all partitions have recorded it. On a partition without an owner it holds
+        as soon as one starts. Raises ValueError without a reason, AppendRefused, OutcomeUnknown.
+        """
+        return quarantine_type(self.deployment, job_type, reason, actor, timeout)
+
+    def lift_quarantine(
+        self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0
+    ) -> QuarantineOutcome:
+        """Lets a job type run again; as `quarantine`. Raises NotQuarantined."""
+        return lift_quarantine(self.past, job_type, reason, actor, timeout)
+
+    def quarantines(self) -> list[dict[str, Any]]:
+        """The job types that are quarantined now: reason, by whom, since when, where, and how many jobs they hold."""
+        return Quarantines(self.past).shown()
+
     # --- end ---
 
     def close(self) -> None:
@@ -221,7 +241,9 @@ __all__ = [
     "CommandOutcome",
     "CommandRefusedError",
     "NotFound",
+    "NotQuarantined",
     "NotSucceeded",
+    "QuarantineOutcome",
     "Receipt",
     "Submission",
     "SubmissionRefused",

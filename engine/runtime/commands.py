@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import socket
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..codec.avro import UndecodableRecord
@@ -77,13 +78,19 @@ def _send(
 
 def append_command(deployment: Deployment, partition: int, job_id: str, body: e.Body) -> None:
     """Appends a command. Raises AppendRefused, OutcomeUnknown."""
+    append_to_partitions(deployment, [partition], job_id, body)
+
+
+def append_to_partitions(deployment: Deployment, partitions: Iterable[int], job_id: str, body: e.Body) -> None:
+    """Appends the same command to several partitions. Raises AppendRefused, OutcomeUnknown."""
     now = deployment.clock.now_us()
     name = f"client-{socket.gethostname()}-{os.getpid()}"
     record = e.EventRecord(e.UNNUMBERED, 0, now, 0, name, job_id, 0, (e.Event(body),))
     value = deployment.codec.encode(record)
     producer = deployment.log.producer()
+    topic = deployment.topics.commands
     try:
-        producer.append([Append(deployment.topics.commands, partition, job_id.encode(), value, now // 1000)])
+        producer.append([Append(topic, partition, job_id.encode(), value, now // 1000) for partition in partitions])
     finally:
         producer.close()
 

@@ -24,7 +24,7 @@ from ..store.memory import MemoryStore
 from ..store.opener import open_reader, open_store
 from ..store.overlay import Overlay
 from ..store.reader import ReadStore
-from ..store.working import COUNTS, POSITIONS, read_aggregate
+from ..store.working import COUNTS, POSITIONS, QUEUED, read_aggregate
 from .deployment import Deployment
 from .pending import Pending, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail
@@ -32,7 +32,7 @@ from .recover import PartitionTopics, StoreAhead, Tail
 log = structlog.get_logger(__name__)
 
 #: What a fold goes on from, beside the versioned families that it reads through.
-_SEEDS = (POSITIONS, COUNTS)
+_SEEDS = (POSITIONS, COUNTS, QUEUED)
 #: Records of a job that lie further apart than this are fetched by a reader of their own.
 _NEAR = 2000
 #: Records that are folded into memory; a longer log without a store is folded into a temporary one on disk.

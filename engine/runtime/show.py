@@ -13,14 +13,15 @@ from ..core import values
 from ..core.secrets import masked
 from ..core.times import format_time
 from .past import FoundJob
+from .quarantines import Quarantines
 
 #: Fields of bodies that hold plain JSON, and those that hold values in canonical form (`values.encode`).
 _PLAIN_JSON = frozenset({"payload"})
 _CANONICAL = frozenset({"result", "value", "because", "request", "answer", "changes", "fields", "expected", "got"})
 
 
-def job_shown(found: FoundJob) -> dict[str, Any]:
-    """A job in INTERFACE's form `job`."""
+def job_shown(found: FoundJob, quarantines: Quarantines | None = None) -> dict[str, Any]:
+    """A job in INTERFACE's form `job`; with `quarantines`, `held` says why none of its attempts starts."""
     head, state = found.head, found.state
     failure = state.failure
     return {
@@ -28,6 +29,7 @@ def job_shown(found: FoundJob) -> dict[str, Any]:
         "trace_id": head.trace_id or found.job_id,
         "type": head.type,
         "status": state.status,
+        "held": None if quarantines is None else quarantines.held(found),
         "attempt": state.attempt,
         "resource": head.resource,
         "partition": found.partition,

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 POSITIONS = b"positions"
 COUNTS = b"counts"
+QUEUED = b"queued"
 #: META keys that say where the log was read to; they differ between a live store and its rebuild on the same events.
 NOT_CONTENT = (POSITIONS,)
 
@@ -53,6 +54,18 @@ def read_counts(view: View) -> dict[str, int]:
     return {} if data is None else _decode_counts(data)
 
 
+def read_queued(view: View) -> dict[str, int]:
+    """Jobs that wait, are delayed or to be retried, by type."""
+    data = view.get(Family.META, QUEUED)
+    return {} if data is None else _decode_counts(data)
+
+
+def read_quarantines(view: View) -> dict[str, s.Quarantine]:
+    """All quarantines by job type, lifted ones included."""
+    found = {raw.decode(): view.latest(Family.QUARANTINES, raw) for raw in view.keys(Family.QUARANTINES)}
+    return {name: s.decode_quarantine(version.value) for name, version in found.items() if version is not None}
+
+
 def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
     """An aggregate as of `seq` (None: the newest), from at most SNAPSHOT_EVERY stored versions."""
     raw = key.encode()
@@ -78,6 +91,10 @@ class WorkingSet:
         self._turn = 1
         self._stored_turn = 0
         self.counts = read_counts(view)
+        self.queued = read_queued(view)
+        self._queued_changed = False
+        #: The quarantines that hold now, by job type.
+        self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
 
     # --- jobs ---
 
@@ -103,6 +120,7 @@ class WorkingSet:
             if old is not None:
                 self.counts[old] -= 1
             self.counts[after.status] = self.counts.get(after.status, 0) + 1
+        self._count_queued(job_id, (after.status in s.QUEUED) - (old in s.QUEUED))
         if old in (s.DELAYED, s.RETRYING) and before is not None and before.due is not None:
             self._changes.append(Delete(Family.TIMERS, s.timer_key(before.due, job_id)))
         elif old == s.WAITING:
@@ -111,6 +129,15 @@ class WorkingSet:
             self._changes.append(Put(Family.TIMERS, s.timer_key(after.due, job_id), b""))
         elif after.status == s.WAITING:
             self._changes.append(Put(Family.READY, self._ready_key(job_id), job_id.encode()))
+
+    def _count_queued(self, job_id: str, change: int) -> None:
+        head = self.head(job_id) if change else None
+        if head is None:
+            return
+        count = self.queued.pop(head.type, 0) + change
+        if count > 0:
+            self.queued[head.type] = count
+        self._queued_changed = True
 
     def _ready_key(self, job_id: str) -> bytes:
         head = self.head(job_id)
@@ -175,6 +202,24 @@ class WorkingSet:
         self._remember(Family.AGGREGATES, key, value)
         self._changes.append(Put(Family.AGGREGATES, key.encode(), s.encode_state(stored), value.seq))
 
+    # --- quarantines ---
+
+    def quarantine(self, job_type: str) -> s.Quarantine | None:
+        """A job type's quarantine, lifted ones included."""
+        return self._versioned(Family.QUARANTINES, job_type, s.decode_quarantine)
+
+    def set_quarantine(self, job_type: str, seq: int, value: s.Quarantine) -> None:
+        """Stores it."""
+        self._remember(Family.QUARANTINES, job_type, value)
+        self._changes.append(Put(Family.QUARANTINES, job_type.encode(), s.encode_state(value), seq))
+        self.quarantined.pop(job_type, None)
+        if value.active:
+            self.quarantined[job_type] = value
+
+    def held(self) -> int:
+        """Jobs whose next attempt a quarantine holds back."""
+        return sum(self.queued.get(name, 0) for name in self.quarantined)
+
     # --- turns ---
 
     def collect(self) -> tuple[int, list[Put | Delete]]:
@@ -182,6 +227,9 @@ class WorkingSet:
         changes, self._changes = self._changes, []
         if changes:
             changes.append(Put(Family.META, COUNTS, _encode(self.counts)))
+        if self._queued_changed:
+            self._queued_changed = False
+            changes.append(Put(Family.META, QUEUED, _encode(self.queued)))
         turn = self._turn
         self._turn += 1
         return turn, changes

@@ -24,7 +24,8 @@ from rewindq.engine.runtime.context import Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
-from .intake import Intake, payload_bytes
+from .holds import Holds
+from .intake import Intake, Taken, payload_bytes
 from .leases import Leases
 from .owner import About, Owner
 from .queue import Ready, ReadyQueue, ready
@@ -47,6 +48,7 @@ class Attempts:
         self.queues: dict[int, ReadyQueue] = {}
         self.timers: dict[int, Timers] = {}
         self.leases = Leases(self.queues, wake)
+        self.holds = Holds(self.queues, self.requeue)
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
@@ -55,6 +57,27 @@ class Attempts:
         self._dirty: set[Run] = set()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-handler")
         self._effects = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-effect")
+
+    # --- input ---
+
+    def follow(self, owner: Owner, taken: Taken) -> None:
+        """Does what follows from an input that was taken in."""
+        body = taken.events[-1].body if taken.events else None
+        if isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
+            self.holds.decided(owner, body)
+        if taken.job_id is None:
+            return
+        if isinstance(body, e.JobAccepted):
+            if body.due is None:
+                self.requeue(owner, taken.job_id)
+            else:
+                self.timers[owner.partition].add(body.due, taken.job_id)
+        elif isinstance(body, e.RetryRequested):
+            self.requeue(owner, taken.job_id)
+        elif isinstance(body, e.CancelRequested):
+            self.cancel(taken.job_id, body)
+        elif isinstance(body, e.JobCancelled):
+            self.queues[owner.partition].remove(taken.job_id)
 
     # --- starting ---
 
@@ -247,9 +270,11 @@ class Attempts:
     # --- bookkeeping ---
 
     def requeue(self, owner: Owner, job_id: str) -> None:
-        """Puts a job that waits (again) into the ready queue."""
+        """Puts a job that waits (again) into the ready queue, unless a quarantine holds it."""
         head = owner.states.head(job_id)
         assert head is not None
+        if head.type in owner.states.quarantined:
+            return
         self.queues[owner.partition].push(ready(head.priority, head.accepted_seq, job_id, head.type, head.resource))
 
     def touched(self, run: Run) -> None:

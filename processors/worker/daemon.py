@@ -110,6 +110,7 @@ def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:
                 CounterMetricFamily("rewindq_turns", "Commits to the log", value=now.turns),
                 CounterMetricFamily("rewindq_records", "Records appended", value=now.records),
                 GaugeMetricFamily("rewindq_partitions_owned", "Partitions owned", value=now.owned),
+                GaugeMetricFamily("rewindq_jobs_held", "Jobs held by a quarantine", value=now.held),
             ]
 
     try:
@@ -172,6 +173,7 @@ class Supervisor:
             if idle_rounds > 3:
                 self._stopping = True
             if self._stopping:
+                self._ended.held = sum(child.report.held for child in children)
                 self._end(children)
                 break
         return self._ended

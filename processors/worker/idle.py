@@ -12,7 +12,7 @@ from .owner import Owner
 
 
 class IdleWatch:
-    """Whether nothing is waiting, delayed or running on the owned partitions, and nothing is left on the log."""
+    """Whether nothing but held jobs waits or runs on the owned partitions, and nothing is left on the log."""
 
     def __init__(
         self, log: Log, owners: Mapping[int, Owner], busy: Callable[[], bool], wake: Callable[[], None]
@@ -53,7 +53,10 @@ class IdleWatch:
         if self._busy():
             return False
         for owner in self._owners.values():
-            if owner.has_work or any(owner.states.counts.get(status) for status in ACTIVE):
+            if owner.has_work:
+                return False
+            # Jobs under quarantine wait for a person: there is nothing that this worker could do about them.
+            if sum(owner.states.counts.get(status, 0) for status in ACTIVE) > owner.states.held():
                 return False
         return True
 

@@ -15,6 +15,7 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
+from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
@@ -66,6 +67,8 @@ class Intake:
             return self._submission(owner, record, decoded, job_id, body)
         if isinstance(body, e.CancelCommand | e.RetryCommand) and record.topic == self._topics.commands:
             return self._command(owner, job_id, body)
+        if isinstance(body, e.QuarantineCommand | e.LiftCommand) and record.topic == self._topics.commands:
+            return self.quarantine(owner, body)
         if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
             return self._rewound(owner, job_id, body)
         return self._park(owner, record, f"holds {type(body).__name__}, which does not belong on {record.topic}")
@@ -146,6 +149,13 @@ class Intake:
             return Taken(None, events)
         owner.append(About.job(job_id, head, job.attempt, owner.partition, job.last_seq), events)
         return Taken(job_id, events)
+
+    def quarantine(self, owner: Owner, body: e.QuarantineCommand | e.LiftCommand) -> Taken:
+        """Carries a quarantine's command out, once: a takeover does it before its offset is reached."""
+        events = decide_quarantine(owner.states.quarantine(body.type), body)
+        if events:
+            owner.append(About(None, 0, body.type.encode()), events)
+        return Taken(None, events)
 
     def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
         event = e.Event(

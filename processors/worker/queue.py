@@ -83,6 +83,11 @@ class ReadyQueue:
         """Forgets a waiting job (cancelled)."""
         self._members.discard(job_id)
 
+    def withdraw(self, job_type: str) -> None:
+        """Forgets all waiting jobs of a type (quarantined)."""
+        for entries in (self._heap, *self._resource_aside.values(), *self._type_aside.values()):
+            self._members.difference_update(entry.job_id for entry in entries if entry.type == job_type)
+
     def holder(self, resource: str) -> str | None:
         """Who holds a resource now."""
         return self._holders.get(resource)

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 import structlog
 
+from rewindq.engine.core import events as e
 from rewindq.engine.core.names import Topics
 from rewindq.engine.ports.log import Fenced, Turn
 from rewindq.engine.ports.store import Store, StoreDamaged, StoreInUse
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.quarantines import queued_commands
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.store import generations
 from rewindq.engine.store.opener import open_store, set_aside
@@ -33,11 +35,15 @@ FENCE_TRIES = 5
 
 
 class Taken(NamedTuple):
-    """A partition that is owned and caught up: its owner, and where its inputs go on."""
+    """A partition that is owned and caught up: its owner, and where its inputs go on.
+
+    `quarantines` stand further on among its inputs, and hold before anything is started.
+    """
 
     owner: Owner
     inputs: dict[str, int]
     events: int
+    quarantines: list[e.QuarantineCommand | e.LiftCommand]
 
 
 def take_over(
@@ -84,7 +90,8 @@ def take_over(
         clock=deployment.clock,
     )
     owner.inputs = _inputs(deployment, topics, partition, owner)
-    return Taken(owner, dict(owner.inputs), events)
+    quarantines = [queued.body for queued in queued_commands(deployment, partition, owner.inputs[topics.commands])]
+    return Taken(owner, dict(owner.inputs), events, quarantines)
 
 
 def _open(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> Store:

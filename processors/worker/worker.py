@@ -19,7 +19,7 @@ import structlog
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.decide import decide_lost, doubts
-from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, LogUnavailable, Member, OutcomeUnknown, Record
+from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, LogUnavailable, Member, OutcomeUnknown
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
@@ -136,31 +136,15 @@ class Worker:
         for record in self._inbox.take(INTAKE_MAX):
             owner = self._owners.get(record.partition)
             if owner is not None:
-                self._take(owner, record)
+                self._attempts.follow(owner, self._intake.take(owner, record))
         now = self.deployment.clock.now_us()
+        self._attempts.holds.settle(now)
         for partition, timers in self._attempts.timers.items():
             for due, job_id in timers.due(now):
                 self._due(self._owners[partition], job_id, due)
         self._start_ready()
         self._attempts.flush_dirty()
         self._pace()
-
-    def _take(self, owner: Owner, record: Record) -> None:
-        taken = self._intake.take(owner, record)
-        if taken.job_id is None:
-            return
-        body = taken.events[-1].body
-        if isinstance(body, e.JobAccepted):
-            if body.due is None:
-                self._attempts.requeue(owner, taken.job_id)
-            else:
-                self._attempts.timers[owner.partition].add(body.due, taken.job_id)
-        elif isinstance(body, e.RetryRequested):
-            self._attempts.requeue(owner, taken.job_id)
-        elif isinstance(body, e.CancelRequested):
-            self._attempts.cancel(taken.job_id, body)
-        elif isinstance(body, e.JobCancelled):
-            self._attempts.queues[owner.partition].remove(taken.job_id)
 
     def _due(self, owner: Owner, job_id: str, due: int) -> None:
         job = owner.states.job(job_id)
@@ -188,14 +172,16 @@ class Worker:
                 room -= 1
 
     def _pace(self) -> None:
+        # Commands are always read: a quarantine must get through when its jobs have filled the queue.
+        inputs = (self.deployment.topics.jobs,)
         for partition in self._owners:
             waiting = len(self._attempts.queues[partition])
             if waiting > READY_MAX and partition not in self._paused:
                 self._paused.add(partition)
-                self._member.pause(partition)
+                self._member.pause(partition, inputs)
             elif waiting < READY_MAX // 2 and partition in self._paused:
                 self._paused.discard(partition)
-                self._member.unpause(partition)
+                self._member.unpause(partition, inputs)
 
     # --- commit ---
 
@@ -272,6 +258,8 @@ class Worker:
         self._order.append(partition)
         self._attempts.queues[partition] = ReadyQueue()
         self._attempts.timers[partition] = Timers(owner.store)
+        for command in taken.quarantines:
+            self._intake.quarantine(owner, command)
         for raw, value in list(owner.store.scan(Family.RUNNING)):
             if s.decode_open(value).running:
                 self._lost(owner, raw.decode())
@@ -306,6 +294,7 @@ class Worker:
             self._attempts.abandon(run)
         self._starting = [run for run in self._starting if run.owner is not owner]
         self._attempts.leases.drop_partition(partition)
+        self._attempts.holds.drop(owner)
         self._attempts.queues.pop(partition, None)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)
@@ -386,6 +375,7 @@ class Worker:
         report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
         report.retried = ended[s.RETRYING]
         report.owned = len(self._owners)
+        report.held = sum(owner.states.held() for owner in self._owners.values())
         report.idle = self._idle.look()
 
     def _is_busy(self) -> bool:

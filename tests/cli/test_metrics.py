@@ -57,6 +57,7 @@ def test_a_running_worker_is_scraped_where_it_was_told(shell: Shell, host: str, 
     assert samples["rewindq_turns_total"] > 0
     assert samples["rewindq_records_total"] > 0
     assert samples["rewindq_partitions_owned"] > 0
+    assert samples["rewindq_jobs_held"] == 0
 
 
 def test_a_port_that_is_taken_is_named(shell: Shell) -> None:

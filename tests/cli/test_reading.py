@@ -14,6 +14,7 @@ JOB = {
     "trace_id",
     "type",
     "status",
+    "held",
     "attempt",
     "resource",
     "partition",

@@ -16,6 +16,7 @@ FAMILIES = {
     "submit": ("submit",),
     "worker": ("worker",),
     "jobs": ("jobs",),
+    "quarantine": ("quarantine",),
     "trace": ("trace",),
     "state": ("state",),
     "replay": ("replay", "fork", "diff", "branch"),

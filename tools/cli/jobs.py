@@ -15,6 +15,7 @@ from rewindq.engine.core.times import parse_time
 from rewindq.engine.runtime.client import Client
 from rewindq.engine.runtime.commands import DONE, REFUSED, CommandOutcome, workers_running
 from rewindq.engine.runtime.past import JobFilter, Past
+from rewindq.engine.runtime.quarantines import Quarantines
 from rewindq.engine.runtime.show import job_shown
 from rewindq.engine.runtime.trace import job_detail
 
@@ -75,19 +76,25 @@ def list_jobs(
     wanted = JobFilter(status, type_, resource, None if since is None else parse_time(since))
     with open_past(call) as past:
         found, total = past.jobs(wanted, limit)
-    jobs = [job_shown(one) for one in found]
+        quarantines = Quarantines(past)
+        jobs = [job_shown(one, quarantines) for one in found]
     call.show({"jobs": jobs, "total": total}, lambda console: _print_jobs(console, jobs, total))
 
 
 def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> None:
-    headings = ("submitted", "status", "try", "type", "job", "failure")
+    headings = ("submitted", "status", "try", "type", "job", "remark")
     rows = (
-        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _failure(job))
+        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _remark(job))
         for job in jobs
     )
     if jobs:
         print_table(console, headings, rows)
     console.print(f"{len(jobs)} of {total} jobs" if len(jobs) < total else f"{total} jobs")
+
+
+def _remark(job: dict[str, Any]) -> str:
+    """What a list says about a job: why it is held, else its failure."""
+    return _failure(job) if job["held"] is None else short(f"held: {job['held']}", 100)
 
 
 def _failure(job: dict[str, Any]) -> str:
@@ -105,7 +112,7 @@ def show_job(call: Call, job_id: JobArgument) -> None:
     """
     with open_past(call) as past:
         detail = job_detail(past, job_id)
-        job = job_shown(past.find(job_id))
+        job = job_shown(past.find(job_id), Quarantines(past))
     call.show(job | detail, lambda console: _print_job(console, job, detail))
 
 
@@ -113,6 +120,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
     console.print(f"{job['job_id']}  {job['type']}  ", end="", markup=False)
     print_status(console, job)
     facts = {
+        "held": job["held"],
         "submitted": job["submitted_at"],
         "finished": job["finished_at"],
         "due": detail["due"],
@@ -187,6 +195,8 @@ def _command(call: Call, give: Callable[..., CommandOutcome], job_id: str, reaso
 def _print_outcome(console: Console, job: dict[str, Any], outcome: CommandOutcome, running: bool) -> None:
     console.print(f"{job['job_id']} is ", end="", markup=False)
     print_status(console, job)
+    if job["held"] is not None:
+        console.print(f"it is held: {job['held']}", markup=False)
     if outcome.state != DONE:
         why = "its partition's worker has not answered yet" if running else "no worker runs"
         console.print(f"the command {outcome.command_id} is queued: {why}", markup=False)

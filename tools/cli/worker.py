@@ -32,7 +32,8 @@ def worker(
     ] = 100,
     processes: Annotated[int, typer.Option("--processes", min=1, metavar="N", help="Worker processes.")] = 1,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Ends when nothing is waiting, delayed or running.")
+        bool,
+        typer.Option("--until-idle", help="Ends when nothing but held jobs is waiting, delayed or running."),
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -72,12 +73,13 @@ def worker(
             run_worker(settings, options, reports)
         return
     report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried")}
+    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried", "held")}
     call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
 
 
 def _told(report: Report) -> str:
-    return f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    held = f", {report.held} held by a quarantine" if report.held else ""
+    return f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried{held}"
 
 
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:

@@ -32,7 +32,7 @@ from .domain import (
     WriteConflict,
     WriteFenced,
 )
-from .inputs import CancelCommand, JobSubmitted, RetryCommand, RewindCommand
+from .inputs import CancelCommand, JobSubmitted, LiftCommand, QuarantineCommand, RetryCommand, RewindCommand
 from .lifecycle import (
     AttemptFailed,
     AttemptHandedBack,
@@ -53,6 +53,8 @@ from .lifecycle import (
     LeaseRequested,
     MovedToInvestigation,
     PartitionTaken,
+    QuarantineAdded,
+    QuarantineLifted,
     RetryRequested,
     RetryScheduled,
     SubmissionDuplicated,
@@ -99,9 +101,13 @@ __all__ = [
     "LeaseReleased",
     "LeaseRenewed",
     "LeaseRequested",
+    "LiftCommand",
     "MovedToInvestigation",
     "NoteRecorded",
     "PartitionTaken",
+    "QuarantineAdded",
+    "QuarantineCommand",
+    "QuarantineLifted",
     "RetryCommand",
     "RetryRequested",
     "RetryScheduled",

@@ -50,3 +50,23 @@ class RewindCommand(Body, frozen=True):
     input_topic: str
     from_offset: int
     to_offset: int
+
+
+class QuarantineCommand(Body, frozen=True):
+    """An operator holds a job type: this partition starts no attempt of it until the quarantine is lifted."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    type: str
+
+
+class LiftCommand(Body, frozen=True):
+    """An operator lifts a job type's quarantine on this partition."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    type: str

@@ -193,3 +193,21 @@ class LeaseRefused(Body, frozen=True):
     holder: str
     waited: int
     reason: str
+
+
+class QuarantineAdded(Body, frozen=True):
+    """From here on this partition starts no attempt of the job type."""
+
+    type: str
+    reason: str
+    actor: str
+    command_id: str
+
+
+class QuarantineLifted(Body, frozen=True):
+    """The job type may run again on this partition; what was held waits in its old order."""
+
+    type: str
+    reason: str
+    actor: str
+    command_id: str

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -116,16 +116,17 @@ class KafkaMember:
                 self._committed[partition] = offsets[self._inputs[0]]
             self._fetcher.assign({(topic, partition): offset for topic, offset in offsets.items()})
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
-        self._fetcher.pause(self._keys([partition]))
+    def pause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Stops delivering a started partition's records, of some input topics (None: of all), keeping its position."""
+        self._fetcher.pause(self._keys([partition], topics))
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
-        self._fetcher.resume(self._keys([partition]))
+    def unpause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Delivers a paused partition's records again; as `pause`."""
+        self._fetcher.resume(self._keys([partition], topics))
 
-    def _keys(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        return [(topic, partition) for partition in partitions for topic in self._inputs]
+    def _keys(self, partitions: Iterable[int], topics: Collection[str] | None = None) -> list[TopicPartition]:
+        wanted = self._inputs if topics is None else topics
+        return [(topic, partition) for partition in partitions for topic in wanted]
 
     # Commits
 

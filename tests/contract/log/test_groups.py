@@ -76,6 +76,23 @@ def test_pause_keeps_the_position(kit: LogKit, log: Log) -> None:
     assert [one.value for one in worker.records] == [b"c", b"a", b"b"]
 
 
+def test_one_of_two_inputs_may_be_paused(kit: LogKit, log: Log) -> None:
+    jobs, commands = kit.topic("jobs", 1), kit.topic("commands", 1)
+    worker = join(log, kit.name("g"), [jobs, commands], start=True)
+    settle([worker], lambda: worker.owner.owned == {0})
+    worker.member.pause(0, [jobs])
+    producer = log.producer()
+    producer.append([record(jobs, 0, b"a")])
+    producer.append([record(commands, 0, b"b")])
+    settle([worker], lambda: len(worker.records) == 1)
+    for _ in range(5):
+        worker.poll()
+    assert [one.value for one in worker.records] == [b"b"]
+    worker.member.unpause(0, [jobs])
+    settle([worker], lambda: len(worker.records) == 2)
+    assert [one.value for one in worker.records] == [b"b", b"a"]
+
+
 def test_a_turn_appends_and_commits_offsets_together(kit: LogKit, log: Log) -> None:
     jobs, events, group = kit.topic("jobs", 2), kit.topic("events", 2), kit.name("g")
     log.producer().append([record(jobs, 0)])
