@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from . import events as e
@@ -9,6 +10,7 @@ from . import state as s
 from .aggregate import evolve_aggregate
 from .evolve import JOB_EVENTS, FoldError, Moment, evolve_idempotency, evolve_job, evolve_open_effects
 from .quarantine import evolve_quarantine
+from .schedule import evolve_planned, evolve_restart, evolve_set
 
 
 class States(Protocol):
@@ -70,6 +72,15 @@ class States(Protocol):
         """Stores it."""
         ...
 
+    @property
+    def schedules(self) -> Mapping[str, s.Schedule]:
+        """The schedules that are at home here, by name."""
+        ...
+
+    def set_schedule(self, name: str, seq: int, value: s.Schedule) -> None:
+        """Stores one."""
+        ...
+
 
 _EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
 _OPEN_EVENTS = _EFFECT_EVENTS | {
@@ -82,6 +93,7 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.MovedToInvestigation,
 }
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
+_SCHEDULE_EVENTS = frozenset({e.ScheduleSet, e.InstantPlanned, e.ClockJumped})
 
 
 def apply_record(states: States, record: e.EventRecord) -> None:
@@ -113,6 +125,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         _apply_lease_event(states, event, at)
     elif isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
         states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
+    elif kind in _SCHEDULE_EVENTS:
+        _apply_schedule_event(states, body, at)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1
@@ -168,6 +182,19 @@ def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
         body.secrets,
         body.source_offset,
     )
+
+
+def _apply_schedule_event(states: States, body: e.Body, at: Moment) -> None:
+    if isinstance(body, e.ScheduleSet):
+        states.set_schedule(body.schedule, at.seq, evolve_set(states.schedules.get(body.schedule), body))
+    elif isinstance(body, e.InstantPlanned):
+        known = states.schedules.get(body.schedule)
+        if known is None:
+            raise FoldError(f"InstantPlanned at seq {at.seq} is of schedule {body.schedule!r}, which was never set")
+        states.set_schedule(body.schedule, at.seq, evolve_planned(known, body))
+    elif isinstance(body, e.ClockJumped) and body.restart is not None:
+        for name, known in list(states.schedules.items()):
+            states.set_schedule(name, at.seq, evolve_restart(known, body.restart))
 
 
 def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:

@@ -109,6 +109,21 @@ class Quarantine(Stored, frozen=True, array_like=True):
     commands: tuple[str, ...] = ()
 
 
+class Schedule(Stored, frozen=True, array_like=True):
+    """A periodic job's definition and how far it is planned: `last` is the newest instant dealt with.
+
+    Instants count from behind `since` or `last`, whichever is later (microseconds). `job_id` is the newest job's.
+    """
+
+    type: str
+    expression: str
+    tz: str
+    missed: str
+    since: int
+    last: int | None = None
+    job_id: str | None = None
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -157,7 +172,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | Quarantine
+State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | Quarantine | Schedule
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
@@ -168,6 +183,7 @@ decode_lease = msgspec.msgpack.Decoder(Lease).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
 decode_quarantine = msgspec.msgpack.Decoder(Quarantine).decode
+decode_schedule = msgspec.msgpack.Decoder(Schedule).decode
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:

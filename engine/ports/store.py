@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 class Family(StrEnum):
     """The store's column families.
 
-    JOBS, LEASES, IDEMPOTENCY, AGGREGATES and QUARANTINES are versioned, the rest plain.
+    JOBS, LEASES, IDEMPOTENCY, AGGREGATES, QUARANTINES and SCHEDULES are versioned, the rest plain.
     """
 
     JOBS = "jobs"
@@ -31,6 +31,7 @@ class Family(StrEnum):
     TRACES = "traces"
     META = "meta"
     QUARANTINES = "quarantines"
+    SCHEDULES = "schedules"
 
     # Enum's own hash is a Python call, and families are looked up for every value that is read or written.
     __hash__ = str.__hash__
@@ -41,7 +42,9 @@ class Family(StrEnum):
         return self in _VERSIONED
 
 
-_VERSIONED = frozenset({Family.JOBS, Family.LEASES, Family.IDEMPOTENCY, Family.AGGREGATES, Family.QUARANTINES})
+_VERSIONED = frozenset(
+    {Family.JOBS, Family.LEASES, Family.IDEMPOTENCY, Family.AGGREGATES, Family.QUARANTINES, Family.SCHEDULES}
+)
 
 
 class StoreError(Exception):

@@ -9,13 +9,15 @@ import string
 import sys
 import types
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
 from ..core.retry import FailureClass, Retry
+from ..core.schedule import Missed
+from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 #: `"order:{order_id}"`, or a function of the payload.
@@ -88,6 +90,7 @@ class App:
         self.stubs: dict[str, Callable[..., Any]] = {}
         self.cache_sources: dict[str, CacheGet] = {}
         self._classes: dict[type[BaseException], FailureClass] = {}
+        self._crons: list[Cron] = []
 
     def job(
         self,
@@ -135,6 +138,44 @@ class App:
             return function
 
         return register
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        missed: Missed = "latest",
+        name: str | None = None,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Runs a job of this app periodically; stands beside `@app.job` on its handler, any number of times.
+
+        `expression` has five fields, or six with seconds first, in the time zone `tz`. `missed` says what becomes of
+        instants that nobody was there to plan: `latest` (one run for the newest), `all` (up to 1000), `none`. `name`
+        (default: the job type's) makes the job ids, `cron:{name}:{instant in UTC}`: one job an instant, whatever
+        restarts. `payload` is each job's. Raises AppError.
+        """
+
+        def register(function: Handler) -> Handler:
+            self._crons.append(Cron(function, expression, tz, missed, name, payload))
+            return function
+
+        return register
+
+    def schedules(self) -> dict[str, PeriodicJob]:
+        """The app's periodic jobs by name. Raises AppError when one is declared wrongly."""
+        found: dict[str, PeriodicJob] = {}
+        for cron in self._crons:
+            try:
+                job = periodic_job(cron, self.types[self.type_of(cron.function)])
+            except BadSchedule as error:
+                raise AppError(f"app {self.name!r}: {error}") from error
+            if job.definition.name in found:
+                raise AppError(
+                    f"app {self.name!r} has two schedules named {job.definition.name!r}; give one another name="
+                )
+            found[job.definition.name] = job
+        return found
 
     def classify(self, exception: type[BaseException], failure_class: FailureClass) -> None:
         """Sets the failure class of an exception type and its subclasses; the most specific rule wins."""
@@ -243,6 +284,7 @@ def load_app(place: str) -> LoadedApp:
     if not isinstance(app, App):
         found = "nothing" if app is None else type(app).__name__
         raise AppError(f"app {place!r}: {module_name} has {found} named {attribute!r}, not a rewindq.App")
+    app.schedules()
     return LoadedApp(app, place, code_version(module))
 
 

@@ -66,6 +66,12 @@ def read_quarantines(view: View) -> dict[str, s.Quarantine]:
     return {name: s.decode_quarantine(version.value) for name, version in found.items() if version is not None}
 
 
+def read_schedules(view: View) -> dict[str, s.Schedule]:
+    """All schedules that are at home here, by name."""
+    found = {raw.decode(): view.latest(Family.SCHEDULES, raw) for raw in view.keys(Family.SCHEDULES)}
+    return {name: s.decode_schedule(version.value) for name, version in found.items() if version is not None}
+
+
 def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
     """An aggregate as of `seq` (None: the newest), from at most SNAPSHOT_EVERY stored versions."""
     raw = key.encode()
@@ -93,6 +99,8 @@ class WorkingSet:
         self.counts = read_counts(view)
         self.queued = read_queued(view)
         self._queued_changed = False
+        #: The schedules that are at home here, by name.
+        self.schedules = read_schedules(view)
         #: The quarantines that hold now, by job type.
         self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
 
@@ -219,6 +227,13 @@ class WorkingSet:
     def held(self) -> int:
         """Jobs whose next attempt a quarantine holds back."""
         return sum(self.queued.get(name, 0) for name in self.quarantined)
+
+    # --- schedules ---
+
+    def set_schedule(self, name: str, seq: int, value: s.Schedule) -> None:
+        """Stores a schedule."""
+        self.schedules[name] = value
+        self._changes.append(Put(Family.SCHEDULES, name.encode(), s.encode_state(value), seq))
 
     # --- turns ---
 

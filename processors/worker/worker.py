@@ -24,6 +24,7 @@ from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 
+from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
 from .committer import Committer
 from .idle import IdleWatch
@@ -70,6 +71,7 @@ class Worker:
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
+        self._scheduler = Scheduler(deployment, loaded.app)
         self._order: deque[int] = deque()
 
     # --- life ---
@@ -126,7 +128,8 @@ class Worker:
             return 0.05
         now = self.deployment.clock.now_us()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
-        return max(0.0, min([0.5, *((due - now) / 1e6 for due in dues)]))
+        scheduled = self._scheduler.next_in()
+        return max(0.0, min([0.5, *((due - now) / 1e6 for due in dues), *([] if scheduled is None else [scheduled])]))
 
     # --- gather ---
 
@@ -142,6 +145,7 @@ class Worker:
         for partition, timers in self._attempts.timers.items():
             for due, job_id in timers.due(now):
                 self._due(self._owners[partition], job_id, due)
+        self._scheduler.plan()
         self._start_ready()
         self._attempts.flush_dirty()
         self._pace()
@@ -268,6 +272,7 @@ class Worker:
             job = owner.states.job(job_id)
             if job is not None and job.status == s.WAITING:
                 self._attempts.requeue(owner, job_id)
+        self._scheduler.adopt(owner)
         self._member.start(partition, taken.inputs)
         log.info("partition taken", partition=partition, epoch=owner.epoch, folded=taken.events)
 
@@ -295,6 +300,7 @@ class Worker:
         self._starting = [run for run in self._starting if run.owner is not owner]
         self._attempts.leases.drop_partition(partition)
         self._attempts.holds.drop(owner)
+        self._scheduler.drop(partition)
         self._attempts.queues.pop(partition, None)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)

@@ -17,6 +17,7 @@ FAMILIES = {
     "worker": ("worker",),
     "jobs": ("jobs",),
     "quarantine": ("quarantine",),
+    "cron": ("cron",),
     "trace": ("trace",),
     "state": ("state",),
     "replay": ("replay", "fork", "diff", "branch"),

@@ -211,3 +211,38 @@ class QuarantineLifted(Body, frozen=True):
     reason: str
     actor: str
     command_id: str
+
+
+class ScheduleSet(Body, frozen=True):
+    """A periodic job's definition, when it is new or has changed; instants count from behind `since`."""
+
+    schedule: str
+    type: str
+    expression: str
+    tz: str
+    missed: str
+    since: int
+
+
+class InstantPlanned(Body, frozen=True):
+    """A planned instant was dealt with: its job was submitted in the same transaction (None: it was missed).
+
+    `missed` counts the instants before it that were passed over.
+    """
+
+    schedule: str
+    instant: int
+    job_id: str | None
+    missed: int
+
+
+class ClockJumped(Body, frozen=True):
+    """The wall clock was set forward or back while schedules were watched.
+
+    `by` and `behind` are microseconds: `behind` how far the wall now lags behind the schedules' own timeline. With
+    `restart`, a jump forward was taken back: instants count from behind that time again.
+    """
+
+    by: int
+    behind: int
+    restart: int | None
