@@ -27,8 +27,15 @@ class Report:
     records: int = 0
     owned: int = 0
     idle: bool = False
+    handovers: int = 0
+    handover_max_s: float = 0.0
 
     @property
     def processed(self) -> int:
         """Jobs that ended: well, or in the investigation queue, or cancelled."""
         return self.succeeded + self.failed
+
+    def handed_over(self, seconds: float) -> None:
+        """Partitions passed to another worker; from its asking to the last commit it took so long."""
+        self.handovers += 1
+        self.handover_max_s = max(self.handover_max_s, seconds)

@@ -85,6 +85,7 @@ class KafkaMember:
         self._unstable: set[int] = set()  # assigned, but an earlier owner's transaction is not decided yet
         self._committed: dict[int, int] = {}  # of inputs[0]: what a turn without offsets of its own sends
         self._closed = False
+        self._telling = False  # `poll` was called from within `revoked` or `lost`
         self._consumer = Consumer(group_config(settings, group, self.member_id))
         self._metadata = read_metadata(_raw_metadata(self._consumer))
         self._consumer.subscribe(
@@ -101,7 +102,8 @@ class KafkaMember:
         """Next records of started, unpaused partitions; waits up to `timeout` seconds; runs rebalances."""
         deadline = time.monotonic() + timeout
         while True:
-            self._serve_group()
+            if not self._telling:
+                self._serve_group()
             left = deadline - time.monotonic()
             records = self._fetcher.poll(limit, max(0.0, min(left, _SERVE_EVERY)))
             if records or left <= 0:
@@ -284,7 +286,11 @@ class KafkaMember:
         told = [number for number in numbers if number not in self._unstable]
         self._unstable.difference_update(numbers)
         if told and not self._closed:
-            tell(told)
+            self._telling = True
+            try:
+                tell(told)
+            finally:
+                self._telling = False
 
     def _forget(self, numbers: list[int]) -> None:
         self._owned.difference_update(numbers)
