@@ -54,7 +54,7 @@ class Worker:
         self.deployment = deployment
         self.options = options
         self.worker_id = f"{options.name}-{os.getpid()}-{os.urandom(3).hex()}"
-        self.report = Report()
+        self.report = Report(worker=self.worker_id)
         self.failure: BaseException | None = None
         self._loaded = loaded
         self._wakeup = asyncio.Event()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,7 @@ from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.settings import Settings
 from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_command, run_worker
 from rewindq.processors.worker.report import Report, WorkerOptions
+from rewindq.processors.worker.tally import Tally
 
 from .options import Call, command, log_to_stderr
 
@@ -72,12 +74,21 @@ def worker(
             run_worker(settings, options, reports)
         return
     report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried")}
-    call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
+    call.show(_shown(report), lambda console: console.print(_told(report)))
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    shown: dict[str, Any] = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried")}
+    shown["handovers"] = {"count": report.handovers, "max_s": round(report.handover_max_s, 3)}
+    return shown | ({"at_least": True} if report.at_least else {})
 
 
 def _told(report: Report) -> str:
-    return f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    jobs = f"at least {report.processed}" if report.at_least else str(report.processed)
+    told = f"{jobs} jobs: {report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    if not report.handovers:
+        return told
+    return f"{told}; partitions handed over {report.handovers} times, in {report.handover_max_s:.1f} s at most"
 
 
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:
@@ -85,12 +96,17 @@ def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes
     load_app(options.app)  # an app that cannot be loaded is told once, here
     with call.deployment() as deployment:
         deployment.ensure_topics()
-        partitions = deployment.partitions
+        partitions, tally = deployment.partitions, Tally(deployment)
+
+    def count(workers: Collection[str]) -> Report:
+        with call.deployment() as deployment:
+            return tally.count(deployment, workers)
+
     for setting in ("log", "namespace", "state_dir", "blobs", "app"):
         value = getattr(settings, setting)
         if value is not None:
             os.environ[f"REWINDQ_{setting.upper()}"] = str(value)
     arguments = ["worker", "--concurrency", str(options.worker.concurrency), "--grace", str(options.worker.grace)]
     arguments += ["--name", options.worker.name]
-    children = child_command(arguments)
-    return Supervisor(children, processes, until_idle=options.until_idle, partitions=lambda: partitions).run()
+    commands = [child_command(arguments)] * processes
+    return Supervisor(commands, until_idle=options.until_idle, partitions=partitions, tally=count).run()
