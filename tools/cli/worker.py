@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rewindq.engine.log.kafka.settings import parse, with_instance
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.settings import Settings
 from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_command, run_worker
@@ -50,6 +51,14 @@ def worker(
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Shown to operators; the host's name by default.")
     ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            "--instance-id",
+            metavar="ID",
+            help="Static membership on Kafka: restarted within the session time-out, a worker keeps its partitions.",
+        ),
+    ] = None,
     report_fd: Annotated[int | None, typer.Option("--report-fd", hidden=True)] = None,
 ) -> None:
     """Runs jobs until SIGTERM or SIGINT: then what runs is finished, or handed back after the grace.
@@ -62,8 +71,12 @@ def worker(
         raise typer.BadParameter("give --app MODULE:ATTRIBUTE, set REWINDQ_APP, or app in rewindq.toml")
     if processes > 1 and metrics_port is not None:
         raise typer.BadParameter("--metrics-port serves one process: start one worker a port instead of --processes")
+    app_place = settings.app
+    instance = _instance(settings, instance_id)
+    if instance is not None and processes == 1:
+        settings = settings.model_copy(update={"log": with_instance(settings.log, instance)})
     options = DaemonOptions(
-        settings.app,
+        app_place,
         WorkerOptions(concurrency=concurrency, grace=grace, name=name or socket.gethostname()),
         until_idle,
         metrics_port,
@@ -73,8 +86,20 @@ def worker(
         with os.fdopen(report_fd, "w") as reports:
             run_worker(settings, options, reports)
         return
-    report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
+    if processes == 1:
+        report = run_worker(settings, options)
+    else:
+        report = _supervise(call, settings, options, processes, instance)
     call.show(_shown(report), lambda console: console.print(_told(report)))
+
+
+def _instance(settings: Settings, given: str | None) -> str | None:
+    """The id for static membership, from the option or the address."""
+    if settings.log.startswith("kafka:"):
+        return given or parse(settings.log).instance
+    if given is not None:
+        raise typer.BadParameter("--instance-id is for Kafka: the embedded log sees at once which process has ended")
+    return None
 
 
 def _shown(report: Report) -> dict[str, Any]:
@@ -91,7 +116,7 @@ def _told(report: Report) -> str:
     return f"{told}; partitions handed over {report.handovers} times, in {report.handover_max_s:.1f} s at most"
 
 
-def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:
+def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int, instance: str | None) -> Report:
     """Runs children of this same program. They get the settings by the environment: addresses may hold passwords."""
     load_app(options.app)  # an app that cannot be loaded is told once, here
     with call.deployment() as deployment:
@@ -108,5 +133,7 @@ def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes
             os.environ[f"REWINDQ_{setting.upper()}"] = str(value)
     arguments = ["worker", "--concurrency", str(options.worker.concurrency), "--grace", str(options.worker.grace)]
     arguments += ["--name", options.worker.name]
-    commands = [child_command(arguments)] * processes
+    # Two members of one id would push each other out of the group.
+    own = [[] if instance is None else ["--instance-id", f"{instance}-{number}"] for number in range(1, processes + 1)]
+    commands = [child_command([*arguments, *more]) for more in own]
     return Supervisor(commands, until_idle=options.until_idle, partitions=partitions, tally=count).run()

@@ -35,7 +35,7 @@ from .errors import error_of, text, tp
 from .fetch import Fetcher
 from .handles import Handles
 from .ownership import GroupMetadata, read_metadata
-from .settings import KafkaSettings, group_config, reader_config, transaction_config
+from .settings import FatalNote, KafkaSettings, group_config, reader_config, transaction_config
 from .topics import Topics
 from .transactions import StaleGenerationError, Transactions
 
@@ -86,7 +86,8 @@ class KafkaMember:
         self._committed: dict[int, int] = {}  # of inputs[0]: what a turn without offsets of its own sends
         self._closed = False
         self._telling = False  # `poll` was called from within `revoked` or `lost`
-        self._consumer = Consumer(group_config(settings, group, self.member_id))
+        self._fatal = FatalNote()
+        self._consumer = Consumer({**group_config(settings, group, self.member_id), "logger": self._fatal})
         self._metadata = read_metadata(_raw_metadata(self._consumer))
         self._consumer.subscribe(
             [self._inputs[0]],
@@ -221,6 +222,11 @@ class KafkaMember:
             message = self._consumer.poll(0)
             self._refresh_metadata()
         error = message.error() if message is not None else None
+        if self._fatal.reason is not None:
+            raise LogUnavailable(
+                f"member {self.member_id} cannot go on in group {self._group}: {self._fatal.reason}; "
+                "give each running worker an instance id of its own"
+            )
         if error is not None and (error.fatal() or error.code() in _AUTH_CODES):
             raise LogUnavailable(
                 f"member {self.member_id} cannot go on in group {self._group}: {text(error)}; join again"
