@@ -85,6 +85,9 @@ class Running:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reading.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 def submit_work(settings: Settings, seconds: list[float]) -> None:

@@ -31,8 +31,9 @@ _logger = logging.getLogger("rewindq.log.kafka")
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether nobody hears of it otherwise: what ends a transaction is raised by its call, and often just retried."""
-    return not record.getMessage().startswith("TXNERR ")
+    """Whether it needs telling: what ends a transaction is raised by its call, and a producer's first id is retried."""
+    text = record.getMessage()
+    return not (text.startswith("TXNERR ") or (text.startswith("GETPID ") and text.endswith(": retrying")))
 
 
 _logger.addFilter(_is_news)
