@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..ports.log import Fenced, LogUnavailable, Ownership, Record, TopicPartition, Turn
@@ -81,6 +81,7 @@ class GroupMember:
         self._owned: dict[int, int] = {}  # partition -> generation of its lease
         self._lock = threading.Lock()  # guards _owned: `commit` runs beside `poll`
         self._closed = False
+        self._telling = False  # `poll` was called from within `revoked` or `lost`
 
     @property
     def closed(self) -> bool:
@@ -92,7 +93,8 @@ class GroupMember:
         deadline = time.monotonic() + timeout if timeout > 0 else None
         while True:
             mark = self._source.mark()
-            self._rebalance(mark)
+            if not self._telling:
+                self._rebalance(mark)
             records = self._fetcher.take(limit)
             if records or deadline is None:
                 return records
@@ -160,16 +162,23 @@ class GroupMember:
         with self._lock:
             for partition in partitions:
                 del self._owned[partition]
-        self._ownership.lost(partitions)
+        self._tell(self._ownership.lost, partitions)
 
     def _hand_over(self, partitions: list[int]) -> None:
         """The order matters: deliver nothing more, let the last commit end, and only then free the leases."""
         self._fetcher.drop(self._keys(partitions))
-        self._ownership.revoked(partitions)
+        self._tell(self._ownership.revoked, partitions)
         with self._lock:
             for partition in partitions:
-                del self._owned[partition]
+                self._owned.pop(partition, None)  # `close` may have come meanwhile
         self._seat.release(partitions)
+
+    def _tell(self, tell: Callable[[list[int]], None], partitions: list[int]) -> None:
+        self._telling = True
+        try:
+            tell(partitions)
+        finally:
+            self._telling = False
 
     def _keys(self, partitions: Iterable[int], topics: Collection[str] | None = None) -> list[TopicPartition]:
         wanted = self._inputs if topics is None else topics

@@ -148,7 +148,11 @@ class Producer(Protocol):
 
 
 class Ownership(Protocol):
-    """What a member tells its worker about partitions. Called from the thread that polls the member."""
+    """What a member tells its worker about partitions. Called from the thread that polls the member.
+
+    While it is told `revoked` or `lost`, which may take long, it may call `Member.poll`: that delivers records of the
+    partitions that stay, and runs no rebalance.
+    """
 
     def assigned(self, partitions: list[int]) -> None:
         """The member now owns these. Nothing is fetched for a partition until `Member.start` is called for it."""

@@ -18,7 +18,7 @@ class WorkerOptions:
 
 @dataclass
 class Report:
-    """What a worker did, for its end and for metrics. `held` jobs wait for a quarantine to be lifted."""
+    """What a worker did, for its end and for metrics. `held` jobs wait for a quarantine; `at_least`: it may be more."""
 
     succeeded: int = 0
     failed: int = 0
@@ -28,8 +28,23 @@ class Report:
     owned: int = 0
     held: int = 0
     idle: bool = False
+    worker: str = ""
+    handovers: int = 0
+    handover_max_s: float = 0.0
+    at_least: bool = False
 
     @property
     def processed(self) -> int:
         """Jobs that ended: well, or in the investigation queue, or cancelled."""
         return self.succeeded + self.failed
+
+    def add(self, other: Report) -> None:
+        """Counts another worker's work in."""
+        for name in ("succeeded", "failed", "retried", "turns", "records", "handovers"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.handover_max_s = max(self.handover_max_s, other.handover_max_s)
+
+    def handed_over(self, seconds: float) -> None:
+        """Partitions passed to another worker; from its asking to the last commit it took so long."""
+        self.handovers += 1
+        self.handover_max_s = max(self.handover_max_s, seconds)

@@ -19,7 +19,7 @@ import structlog
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.decide import decide_lost, doubts
-from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, LogUnavailable, Member, OutcomeUnknown
+from rewindq.engine.ports.log import LogError, Member
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
@@ -35,14 +35,13 @@ from .queue import ReadyQueue
 from .report import Report, WorkerOptions
 from .run import Run
 from .takeover import Taken, take_over
+from .takeovers import RETRY_DELAY, Takeovers
 from .timers import Timers
 
 log = structlog.get_logger(__name__)
 
 #: Waiting jobs of one partition kept in memory; beyond, its inputs stay on the log until there is room.
 READY_MAX = 20_000
-#: A partition whose commit or takeover failed is taken over anew after this many seconds.
-RETRY_DELAY = 0.2
 #: A hand-over waits no longer than this for what runs, whatever the grace, in seconds: the group waits with it.
 HAND_OVER_GRACE = 10.0
 #: Records taken in between two commits, so that a large backlog does not make one endless turn.
@@ -56,17 +55,17 @@ class Worker:
         self.deployment = deployment
         self.options = options
         self.worker_id = f"{options.name}-{os.getpid()}-{os.urandom(3).hex()}"
-        self.report = Report()
+        self.report = Report(worker=self.worker_id)
         self.failure: BaseException | None = None
         self._loaded = loaded
         self._wakeup = asyncio.Event()
         self._owners: dict[int, Owner] = {}
         self._paused: set[int] = set()
-        self._taking: set[int] = set()
         self._releasing: set[int] = set()
         self._starting: list[Run] = []
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
+        self._committing: list[Owner] = []
         self._idle = IdleWatch(deployment.log, self._owners, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
@@ -85,6 +84,7 @@ class Worker:
             self.deployment.group, (topics.jobs, topics.commands), self._inbox, name=self.worker_id
         )
         self._committer = Committer(self._member)
+        self._takeovers = Takeovers(self._inbox, self._take_over, self._adopt, self._fail, self.wake)
         self._inbox.start(self._member)
         try:
             while not self._stopping and self.failure is None:
@@ -135,7 +135,8 @@ class Worker:
 
     def _gather(self) -> None:
         for partition in self._inbox.new_partitions():
-            self._begin_takeover(partition)
+            if partition not in self._owners:
+                self._takeovers.begin(partition)
         for record in self._inbox.take(INTAKE_MAX):
             owner = self._owners.get(record.partition)
             if owner is not None:
@@ -196,6 +197,7 @@ class Worker:
         if owners:
             starting, self._starting = self._starting, []
             ended = self._attempts.take_ended()
+            self._committing = owners
             self._commit = asyncio.get_running_loop().create_task(self._run_commit(owners, starting, ended))
 
     async def _run_commit(self, owners: list[Owner], starting: list[Run], ended: Counter[str]) -> None:
@@ -216,48 +218,29 @@ class Worker:
             self.failure = error
         finally:
             self._commit = None
+            self._committing = []
             self.wake()
 
     # --- ownership ---
 
-    def _begin_takeover(self, partition: int) -> None:
-        if partition in self._taking or partition in self._owners:
-            return
-        self._taking.add(partition)
-        asyncio.get_running_loop().create_task(self._take_over(partition))
-
-    async def _take_over(self, partition: int) -> None:
-        loop = asyncio.get_running_loop()
-        stop = threading.Event()
-        work = partial(
-            take_over,
+    def _take_over(self, partition: int) -> Taken:
+        return take_over(
             self.deployment,
             self._committer.commit_now,
             partition,
             worker_id=self.worker_id,
             code_version=self._loaded.code_version,
-            pause=stop.wait,
+            pause=threading.Event().wait,
         )
-        try:
-            taken: Taken = await loop.run_in_executor(None, work)
-        except (Fenced, OutcomeUnknown, AppendRefused, LogUnavailable) as error:
-            # What passes on during its takeover is its next owner's business.
-            if self._inbox.owns(partition):
-                log.warning("takeover failed; trying again", partition=partition, error=str(error))
-                loop.call_later(RETRY_DELAY, self._inbox.rejoin, [partition])
-        except Exception as error:  # noqa: BLE001 - told to the operator by the daemon, with what to do
-            self.failure = error
-        else:
-            if self._inbox.owns(partition) and not self._stopping:
-                self._adopt(partition, taken)
-            else:
-                taken.owner.store.close()
-        finally:
-            self._taking.discard(partition)
-            self.wake()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
 
     def _adopt(self, partition: int, taken: Taken) -> None:
         owner = taken.owner
+        if self._stopping or not self._inbox.owns(partition):
+            owner.store.close()
+            return
         self._owners[partition] = owner
         self._order.append(partition)
         self._attempts.queues[partition] = ReadyQueue()
@@ -313,30 +296,39 @@ class Worker:
         When ownership is lost already there is nothing to wait for. A takeover under way ends before the next begins.
         """
         self._releasing.update(partitions)
-        deadline = self.deployment.clock.monotonic() + (0.0 if lost else min(self.options.grace, HAND_OVER_GRACE))
-        while self._in_use(partitions, runs=not lost) and self.deployment.clock.monotonic() < deadline:
+        clock = self.deployment.clock.monotonic
+        began = clock()
+        deadline = began + (0.0 if lost else min(self.options.grace, HAND_OVER_GRACE))
+        while self._in_use(partitions, runs=not lost) and clock() < deadline:
             await asyncio.sleep(0.02)
         if not lost:
             owned = [self._owners[p] for p in partitions if p in self._owners]
             for run in [r for r in self._attempts.running.values() if r.owner in owned]:
                 self._attempts.hand_back(run, "the partition passes to another worker")
             await self._commit_all(owned)
-        while self._commit is not None:
+        while self._commit is not None and any(owner.partition in partitions for owner in self._committing):
             await asyncio.wait([self._commit])
         for partition in partitions:
             self._drop(partition)
         self._releasing.difference_update(partitions)
+        if not lost:
+            self._handed_over(partitions, clock() - began)
+
+    def _handed_over(self, partitions: list[int], seconds: float) -> None:
+        self.report.handed_over(seconds)
+        log.info("partitions handed over", partitions=partitions, seconds=round(seconds, 3))
 
     def _in_use(self, partitions: list[int], *, runs: bool) -> bool:
         """Whether a takeover or, with `runs`, a handler is under way on one of these."""
-        if any(partition in self._taking for partition in partitions):
+        if self._takeovers.any_of(partitions):
             return True
         return runs and any(run.owner.partition in partitions for run in self._attempts.running.values())
 
     async def _commit_all(self, owners: list[Owner]) -> None:
-        """Commits until these owners have nothing left, the commit under way included."""
-        while self._commit is not None or any(
-            owner.has_work for owner in owners if self._owners.get(owner.partition) is owner
+        """Commits until these owners have nothing left; what others commit meanwhile is not waited for."""
+        while any(
+            owner in self._committing or (owner.has_work and self._owners.get(owner.partition) is owner)
+            for owner in owners
         ):
             self._start_commit()
             if self._commit is not None:
@@ -346,9 +338,10 @@ class Worker:
 
     async def _drain(self) -> None:
         self._stopping = True
-        deadline = self.deployment.clock.monotonic() + self.options.grace
-        while self._attempts.running and self.failure is None:
-            left = deadline - self.deployment.clock.monotonic()
+        clock = self.deployment.clock.monotonic
+        began, waited_for = clock(), len(self._attempts.running)
+        while (self._attempts.running or self._takeovers) and self.failure is None:
+            left = began + self.options.grace - clock()
             if left <= 0:
                 break
             self._attempts.flush_dirty()
@@ -363,6 +356,8 @@ class Worker:
             self._attempts.hand_back(run, "orderly shutdown")
         if self.failure is None:
             await self._commit_all(list(self._owners.values()))
+            if waited_for:
+                self._handed_over(sorted(self._owners), clock() - began)
         self._update_report()
 
     async def _close(self) -> None:
@@ -385,6 +380,6 @@ class Worker:
         report.idle = self._idle.look()
 
     def _is_busy(self) -> bool:
-        if self._commit is not None or self._taking or self._inbox.busy or not self._owners:
+        if self._commit is not None or self._takeovers or self._inbox.busy or not self._owners:
             return True
         return not self._inbox.owns_only(self._owners)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from rewindq.engine.core.times import format_time
+from rewindq.engine.log.sqlite import holder
 from rewindq.engine.log.sqlite.files import file_system
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import AppError, load_app
@@ -26,6 +27,8 @@ from rewindq.engine.runtime.settings import Settings
 FREE_BYTES_MIN = 1 << 30
 #: A clock that is behind the newest record by more than this is wrong, here or where the record was written.
 CLOCK_BEHIND_US = 2_000_000
+#: A commit holds the log's write lock for milliseconds.
+WRITE_LOCK_S = 3.0
 _LOCAL_ONLY = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "fuse.sshfs", "fuse.s3fs")
 
 
@@ -89,7 +92,21 @@ def _embedded(deployment: Deployment) -> Iterator[Check]:
     # `synchronous` belongs to a connection; the log sets FULL on each of its own.
     told = f"journal mode {mode}, synchronous=FULL, on {kind or 'an unknown file system'}"
     yield Check("durability", mode == "wal", told if mode == "wal" else f"{told}: something changed it; it must be wal")
+    yield _write_lock(path)
     yield _free("disk of the log", path.parent)
+
+
+def _write_lock(path: Path) -> Check:
+    """Whether a writer gets its turn; one that was frozen in the middle of a commit stops all others."""
+    with closing(sqlite3.connect(path, timeout=WRITE_LOCK_S, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            who = holder.find(path)
+            told = str(error) if who is None else f"held by {who}"
+            return Check("write lock", False, f"not to be had within {WRITE_LOCK_S:g} s: {told}")
+    return Check("write lock", True, "a writer gets its turn")
 
 
 def _clock(deployment: Deployment) -> Check:

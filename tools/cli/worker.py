@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import typer
 
+from rewindq.engine.log.kafka.settings import parse, with_instance
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.settings import Settings
 from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_command, run_worker
 from rewindq.processors.worker.report import Report, WorkerOptions
+from rewindq.processors.worker.tally import Tally
 
 from .options import Call, command, log_to_stderr
 
@@ -49,6 +52,14 @@ def worker(
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Shown to operators; the host's name by default.")
     ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            "--instance-id",
+            metavar="ID",
+            help="Static membership on Kafka: restarted within the session time-out, a worker keeps its partitions.",
+        ),
+    ] = None,
     report_fd: Annotated[int | None, typer.Option("--report-fd", hidden=True)] = None,
 ) -> None:
     """Runs jobs until SIGTERM or SIGINT: then what runs is finished, or handed back after the grace.
@@ -61,8 +72,12 @@ def worker(
         raise typer.BadParameter("give --app MODULE:ATTRIBUTE, set REWINDQ_APP, or app in rewindq.toml")
     if processes > 1 and metrics_port is not None:
         raise typer.BadParameter("--metrics-port serves one process: start one worker a port instead of --processes")
+    app_place = settings.app
+    instance = _instance(settings, instance_id)
+    if instance is not None and processes == 1:
+        settings = settings.model_copy(update={"log": with_instance(settings.log, instance)})
     options = DaemonOptions(
-        settings.app,
+        app_place,
         WorkerOptions(concurrency=concurrency, grace=grace, name=name or socket.gethostname()),
         until_idle,
         metrics_port,
@@ -72,27 +87,57 @@ def worker(
         with os.fdopen(report_fd, "w") as reports:
             run_worker(settings, options, reports)
         return
-    report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried", "held")}
-    call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
+    if processes == 1:
+        report = run_worker(settings, options)
+    else:
+        report = _supervise(call, settings, options, processes, instance)
+    call.show(_shown(report), lambda console: console.print(_told(report)))
+
+
+def _instance(settings: Settings, given: str | None) -> str | None:
+    """The id for static membership, from the option or the address."""
+    if settings.log.startswith("kafka:"):
+        return given or parse(settings.log).instance
+    if given is not None:
+        raise typer.BadParameter("--instance-id is for Kafka: the embedded log sees at once which process has ended")
+    return None
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    names = ("processed", "succeeded", "failed", "retried", "held")
+    shown: dict[str, Any] = {name: getattr(report, name) for name in names}
+    shown["handovers"] = {"count": report.handovers, "max_s": round(report.handover_max_s, 3)}
+    return shown | ({"at_least": True} if report.at_least else {})
 
 
 def _told(report: Report) -> str:
-    held = f", {report.held} held by a quarantine" if report.held else ""
-    return f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried{held}"
+    jobs = f"at least {report.processed}" if report.at_least else str(report.processed)
+    told = f"{jobs} jobs: {report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    if report.held:
+        told += f", {report.held} held by a quarantine"
+    if not report.handovers:
+        return told
+    return f"{told}; partitions handed over {report.handovers} times, in {report.handover_max_s:.1f} s at most"
 
 
-def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:
+def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int, instance: str | None) -> Report:
     """Runs children of this same program. They get the settings by the environment: addresses may hold passwords."""
     load_app(options.app)  # an app that cannot be loaded is told once, here
     with call.deployment() as deployment:
         deployment.ensure_topics()
-        partitions = deployment.partitions
+        partitions, tally = deployment.partitions, Tally(deployment)
+
+    def count(workers: Collection[str]) -> Report:
+        with call.deployment() as deployment:
+            return tally.count(deployment, workers)
+
     for setting in ("log", "namespace", "state_dir", "blobs", "app"):
         value = getattr(settings, setting)
         if value is not None:
             os.environ[f"REWINDQ_{setting.upper()}"] = str(value)
     arguments = ["worker", "--concurrency", str(options.worker.concurrency), "--grace", str(options.worker.grace)]
     arguments += ["--name", options.worker.name]
-    children = child_command(arguments)
-    return Supervisor(children, processes, until_idle=options.until_idle, partitions=lambda: partitions).run()
+    # Two members of one id would push each other out of the group.
+    own = [[] if instance is None else ["--instance-id", f"{instance}-{number}"] for number in range(1, processes + 1)]
+    commands = [child_command([*arguments, *more]) for more in own]
+    return Supervisor(commands, until_idle=options.until_idle, partitions=partitions, tally=count).run()

@@ -294,3 +294,26 @@ def test_a_deleted_group_is_gone_and_an_unknown_one_is_passed_over(kit: LogKit, 
     assert [one for one in log.groups(group) if one.name == group] == []
     log.set_offsets(group, {(jobs, 0): 0})
     assert _offsets(log, group) == {(jobs, 0): 0}
+
+
+def test_partitions_that_stay_are_read_while_others_are_handed_over(kit: LogKit, log: Log) -> None:
+    name, group = kit.topic("jobs", 2), kit.name("g")
+    first = join(log, group, [name], start=True)
+    settle([first], lambda: first.owner.owned == {0, 1})
+    producer, revoked = log.producer(), first.owner.revoked
+    told: list[list[int]] = []
+
+    def slowly(partitions: list[int]) -> None:
+        told.append(partitions)
+        stays = ({0, 1} - set(partitions)).pop()
+        producer.append([record(name, stays, b"stays"), record(name, partitions[0], b"goes")])
+        settle([first], lambda: len(first.records) > 0)
+        assert first.poll(0.2) == []
+        revoked(partitions)
+
+    first.owner.revoked = slowly  # type: ignore[method-assign]
+    second = join(log, group, [name], start=True)
+    settle([first, second], lambda: _balanced([first, second], 2))
+    assert [one.value for one in first.records] == [b"stays"]
+    assert len(told) == 1
+    settle([first, second], lambda: {one.value for one in second.records} == {b"goes"})
