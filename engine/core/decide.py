@@ -9,25 +9,13 @@ from . import events as e
 from . import state as s
 from . import values
 from .aggregate import split_changes
+from .doubt import unresolved
 from .retry import FailureClass, Retried, Retry, decide_retry
+from .texts import MESSAGE_MAX as MESSAGE_MAX
+from .texts import bounded as bounded
+from .texts import text_of as text_of
 
-#: Longest message kept of a failure.
-MESSAGE_MAX = 2000
 PRIORITY_MAX = 1000
-
-
-def bounded(message: str, limit: int = MESSAGE_MAX) -> str:
-    """A message cut to a bound, saying so; what UTF-8 cannot hold is escaped, so that it can be recorded."""
-    message = message.encode("utf-8", "backslashreplace").decode()
-    return message if len(message) <= limit else f"{message[:limit]}… ({len(message)} characters)"
-
-
-def text_of(error: BaseException) -> str:
-    """An exception's message, also of one whose own text cannot be made."""
-    try:
-        return str(error)
-    except Exception as failed:  # noqa: BLE001 - the user's own `__str__`
-        return f"(its message cannot be read: {type(failed).__qualname__})"
 
 
 class Submission(NamedTuple):
@@ -127,7 +115,9 @@ def decide_failure(
     if isinstance(decision, Retried):
         scheduled = e.RetryScheduled(failure.failure_class, decision.delay_ms, now + decision.delay_ms * 1000)
         return (failed, e.Event(scheduled))
-    ended = bounded(f"{reason} ({decision.reason})")
+    doubted = failure.failure_class is FailureClass.IN_DOUBT
+    hint = "; `rewindq effects list --in-doubt` names the effect" if doubted else ""
+    ended = bounded(f"{reason} ({decision.reason}){hint}")
     return (failed, *investigation(failure.failure_class, ended, failure.step, failure.exception))
 
 
@@ -256,10 +246,7 @@ def decide_effect(
         return Lookup(record.reason or "no outcome was recorded")
     if request.idempotent:
         return call
-    reason = (
-        f"effect {request.name!r} with key {request.key!r} is in doubt: {record.reason or 'no outcome was recorded'}. "
-        "Find out whether the call was done before the job is retried"
-    )
+    reason = unresolved(request.name, request.key, record.reason or "no outcome was recorded")
     return Refused(FailureClass.IN_DOUBT, reason, None, terminal=True)
 
 

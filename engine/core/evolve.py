@@ -155,16 +155,18 @@ def evolve_job(job: s.JobState | None, body: e.Body, at: Moment) -> s.JobState:
 
 def evolve_idempotency(record: s.Idempotency | None, body: e.Body, at: Moment) -> s.Idempotency | None:
     """What is known under an effect's key after an effect event; unchanged by events that only report."""
+    now = at.timestamp
     if isinstance(body, e.EffectStarted):
-        return s.Idempotency(s.STARTED, body.request_digest, at.job_id, at.attempt, at.step or "")
+        return s.Idempotency(s.STARTED, body.request_digest, at.job_id, at.attempt, at.step or "", changed_at=now)
     if record is None:
         raise FoldError(f"{type(body).__name__} at seq {at.seq} has no EffectStarted before it")
-    if isinstance(body, e.EffectSucceeded):
-        return replace(record, status=s.DONE, answer=body.answer, answer_ref=body.answer_ref, reason=None)
-    if isinstance(body, e.EffectFailed):
-        return replace(record, status=s.FAILED, reason=body.reason)
+    if isinstance(body, e.EffectSucceeded) or (isinstance(body, e.EffectResolved) and body.outcome == s.DONE):
+        answer, ref = body.answer, body.answer_ref
+        return replace(record, status=s.DONE, answer=answer, answer_ref=ref, reason=None, changed_at=now)
+    if isinstance(body, e.EffectFailed | e.EffectResolved):
+        return replace(record, status=s.FAILED, reason=body.reason, changed_at=now)
     if isinstance(body, e.EffectInDoubt):
-        return replace(record, status=s.IN_DOUBT, reason=body.reason)
+        return replace(record, status=s.IN_DOUBT, reason=body.reason, changed_at=now)
     return record
 
 

@@ -63,6 +63,7 @@ class States(Protocol):
 
 
 _EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
+_KEY_EVENTS = _EFFECT_EVENTS | {e.EffectResolved}
 _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.AttemptStarted,
     e.AttemptLost,
@@ -90,7 +91,7 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
     kind = type(body)
     if kind in JOB_EVENTS:
         _apply_job_event(states, record, body, at)
-    if kind in _EFFECT_EVENTS:
+    if kind in _KEY_EVENTS:
         key: str = body.key  # type: ignore[attr-defined]
         known = evolve_idempotency(states.idempotency(key), body, at)
         if known is not None:

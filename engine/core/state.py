@@ -101,7 +101,7 @@ IN_DOUBT = "in_doubt"
 
 
 class Idempotency(Stored, frozen=True, array_like=True):
-    """What is known of an effect under its key."""
+    """What is known of an effect under its key, since `changed_at` (microseconds)."""
 
     status: str
     request_digest: str
@@ -111,6 +111,7 @@ class Idempotency(Stored, frozen=True, array_like=True):
     answer: bytes | None = None
     answer_ref: str | None = None
     reason: str | None = None
+    changed_at: int = 0
 
 
 class AggregateVersion(Stored, frozen=True, array_like=True):

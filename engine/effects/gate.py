@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from ..core import decide as d
 from ..core import state as s
 from ..core import values
+from ..core.doubt import unresolved
 from ..core.retry import FailureClass
 from ..ports.clock import Clock
 from .call import UNKNOWN_OUTCOME, as_recorded, decode_answer, encode_answer, encode_request, invoke
@@ -219,9 +220,7 @@ class Gate:
         if isinstance(error, (InDoubt, *UNKNOWN_OUTCOME)) or kind is FailureClass.IN_DOUBT:
             reason = d.bounded(f"{type(error).__name__}: {d.text_of(error)}")
             journal.in_doubt(request, reason, took)
-            resolvable = call.idempotent or call.on_doubt is not None
-            message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
-            return (InDoubt if resolvable else Unresolved)(message, step=call.step)
+            return doubted(call, reason)
         journal.failed(request, error, kind, took)
         raised = EffectRejected(
             d.bounded(f"{type(error).__name__}: {d.text_of(error)}"),
@@ -254,6 +253,13 @@ class Gate:
             timeout=call.timeout,
             pool=self._pool,
         )
+
+
+def doubted(call: EffectCall, reason: str) -> InDoubt:
+    """The error of a call that may have been done."""
+    if call.idempotent or call.on_doubt is not None:
+        return InDoubt(f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}", step=call.step)
+    return Unresolved(unresolved(call.name, call.key, reason), step=call.step)
 
 
 def _refusal(refused: d.Refused, step: str) -> StepError:

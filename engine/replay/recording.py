@@ -59,12 +59,16 @@ class Occurred(NamedTuple):
 
 
 class Step:
-    """A step of an attempt: its events in order, `index` among the attempt's steps from 0."""
+    """A step of an attempt: its events in order, `index` among the attempt's steps from 0.
+
+    `resolved` is a person's word about its call, which was in doubt.
+    """
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
         self.events: list[Occurred] = []
+        self.resolved: Occurred | None = None
 
     @property
     def first(self) -> int:
@@ -202,6 +206,9 @@ class Recording:
         self.events.append(at)
         if isinstance(at.body, e.JobAccepted):
             self.accepted = at
+        if isinstance(at.body, e.EffectResolved):
+            self._resolve(at)
+            return
         if at.record.attempt < 1:
             return
         attempt = self.attempts.setdefault(at.record.attempt, Attempt(at.record.attempt))
@@ -212,6 +219,12 @@ class Recording:
             attempt.ends.append(at)
         elif at.event.step is not None and not isinstance(at.body, _NO_STEP):
             _add_step(attempt, at.event.step, at)
+
+    def _resolve(self, at: Occurred) -> None:
+        for step in (step for attempt in self.attempts.values() for step in attempt.steps):
+            doubt = step.outcome
+            if doubt is not None and isinstance(doubt.body, e.EffectInDoubt) and doubt.body.key == at.body.key:
+                step.resolved = at
 
     def attempt(self, number: int | None = None) -> Attempt:
         """An attempt, the newest by default. Raises NoRecording naming those that there are."""

@@ -226,8 +226,13 @@ class ReplaySession:
             self.matcher.found("key_differs", request.step, {"key": key}, {"key": request.key})
 
     def answer(self, call: EffectCall, step: Step) -> Verdict:
-        """The recorded outcome. Raises RecordingEnded where none was recorded."""
-        at = step.outcome
+        """The recorded outcome; where the attempt was cut off in the call, what a person told of it later.
+
+        Raises RecordingEnded where there is neither.
+        """
+        at, told = step.outcome, step.resolved
+        if told is not None and told.body.outcome == s.DONE and not self.outcome_known(step):
+            return Recorded(self.stored(told.body.answer, told.body.answer_ref))
         if at is None or not self.outcome_known(step):
             raise self.end(f"ends here: step {step.name} started, outcome unknown")
         if isinstance(at.body, e.EffectSucceeded | e.EffectSkipped):

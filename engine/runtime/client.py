@@ -20,6 +20,7 @@ from ..ports.log import Reader
 from .app import App
 from .commands import CommandOutcome, CommandRefusedError, cancel_job, retry_job
 from .deployment import Deployment
+from .effects import Resolution, resolve_effect
 from .past import FoundJob, NotFound, Past
 from .settings import load_settings
 from .show import job_shown
@@ -197,6 +198,12 @@ class Client:
         """Asks to send a job of the investigation queue back; as `cancel`."""
         return retry_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
 
+    def resolve(
+        self, key: str, resolution: Resolution, reason: str, actor: str | None = None, timeout: float = 0
+    ) -> CommandOutcome:
+        """Tells what became of the effect in doubt with this full key; as `cancel`. Raises BodyTooLarge, too."""
+        return resolve_effect(self.past, key, resolution, reason, actor, timeout)
+
     # --- end ---
 
     def close(self) -> None:
@@ -223,6 +230,7 @@ __all__ = [
     "NotFound",
     "NotSucceeded",
     "Receipt",
+    "Resolution",
     "Submission",
     "SubmissionRefused",
 ]

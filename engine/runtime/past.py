@@ -54,6 +54,15 @@ class FoundJob(NamedTuple):
     state: s.JobState
 
 
+class FoundEffect(NamedTuple):
+    """What is known of an effect under its key, and the event that told it."""
+
+    key: str
+    partition: int
+    seq: int
+    record: s.Idempotency
+
+
 class JobFilter(NamedTuple):
     """Which jobs are listed; None: any. `since` microseconds, of the submission."""
 
@@ -129,6 +138,20 @@ class PartitionPast:
         version = self.store.latest(Family.JOBS, job_id.encode())
         assert version is not None, f"{job_id} has a head and no state"
         return FoundJob(job_id, self.partition, s.decode_head(head), s.decode_job(version.value))
+
+    def effect(self, key: str) -> FoundEffect | None:
+        """What is known of an effect of this partition."""
+        version = self.store.latest(Family.IDEMPOTENCY, key.encode())
+        if version is None:
+            return None
+        return FoundEffect(key, self.partition, version.seq, s.decode_idempotency(version.value))
+
+    def effects(self) -> Iterator[FoundEffect]:
+        """All effects, by key."""
+        for raw in self.store.keys(Family.IDEMPOTENCY):
+            found = self.effect(raw.decode())
+            if found is not None:
+                yield found
 
     def pointers(self, job_id: str) -> Iterator[tuple[str, int]]:
         """Topic and offset of a job's records, in log order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 
 import pytest
@@ -82,6 +83,39 @@ def test_commands_are_carried_out_by_a_running_worker(shell: Shell) -> None:
     types = [event["type"] for event in shell.run_inside("trace", "later", "--json").json["events"]]
     assert types == ["JobSubmitted", "JobAccepted", "JobCancelled"]
     assert shell.run_inside("jobs", "show", "bad", "--json").json["attempt"] == 2
+
+
+def test_a_person_resolves_an_effect_and_the_job_goes_on(shell: Shell) -> None:
+    shell.run_inside("submit", "wire", "--payload", '{"to": "x y"}', "--id", "w 1")
+    shell.run("worker", "--app", APP, "--until-idle")
+    (effect,) = shell.run_inside("effects", "list", "--in-doubt", "--job", "w 1", "--json").json["effects"]
+    key = effect["key"]
+    assert key in shell.run_inside("effects", "list").out
+    reason = shell.run_inside("jobs", "show", "w 1", "--json").json["failure"]["reason"]
+    assert shlex.split(reason.split("`")[1])[3] == key
+    why = ("--reason", "asked the bank")
+    assert shell.run_inside("effects", "resolve", key, *why).code == 2
+    assert shell.run_inside("effects", "resolve", key, "--failed", "--succeeded", "1", *why).code == 2
+    assert shell.run_inside("effects", "resolve", key, "--failed", "--reason", " ").code == 2
+    assert shell.run_inside("effects", "resolve", key, "--succeeded", "{", *why).code == 2
+    assert shell.run_inside("effects", "resolve", "no/such/key", "--failed", *why).code == 5
+    worker = shell.start("worker", "--app", APP)
+    try:
+        shell.run_inside("submit", "echo", "--wait")
+        told = shell.run_inside("effects", "resolve", key, "--succeeded", '"r1"', *why, "--by", "ann", "--json")
+        assert (told.code, told.json["status"], told.json["command"]["state"]) == (0, "succeeded", "done")
+        again = shell.run_inside("effects", "resolve", key, "--failed", *why)
+        assert again.code == 4
+        assert "recorded as succeeded" in again.err
+        assert shell.run_inside("jobs", "retry", "w 1", *why).code == 0
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    shown = shell.run_inside("jobs", "show", "w 1", "--json").json
+    assert (shown["status"], shown["result"]) == ("succeeded", "r1")
+    events = shell.run_inside("trace", "w 1", "--json").json["events"]
+    (resolved,) = [event for event in events if event["type"] == "EffectResolved"]
+    assert resolved["body"].items() >= {"actor": "ann", "reason": "asked the bank", "answer": "r1"}.items()
 
 
 def test_a_command_waits_for_a_worker(shell: Shell) -> None:

@@ -24,6 +24,7 @@ FAMILIES = {
     "doctor": ("doctor",),
     "kafka": ("kafka",),
     "demo": ("demo",),
+    "effects": ("effects",),
 }
 
 

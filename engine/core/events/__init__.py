@@ -32,7 +32,7 @@ from .domain import (
     WriteConflict,
     WriteFenced,
 )
-from .inputs import CancelCommand, JobSubmitted, RetryCommand, RewindCommand
+from .inputs import CancelCommand, JobSubmitted, ResolveCommand, RetryCommand, RewindCommand
 from .lifecycle import (
     AttemptFailed,
     AttemptHandedBack,
@@ -40,6 +40,7 @@ from .lifecycle import (
     AttemptStarted,
     CancelRequested,
     CommandRefused,
+    EffectResolved,
     GroupRewound,
     JobAccepted,
     JobCancelled,
@@ -80,6 +81,7 @@ __all__ = [
     "DomainBody",
     "EffectFailed",
     "EffectInDoubt",
+    "EffectResolved",
     "EffectSkipped",
     "EffectStarted",
     "EffectSucceeded",
@@ -102,6 +104,7 @@ __all__ = [
     "MovedToInvestigation",
     "NoteRecorded",
     "PartitionTaken",
+    "ResolveCommand",
     "RetryCommand",
     "RetryRequested",
     "RetryScheduled",

@@ -50,3 +50,16 @@ class RewindCommand(Body, frozen=True):
     input_topic: str
     from_offset: int
     to_offset: int
+
+
+class ResolveCommand(Body, frozen=True):
+    """An operator tells what became of an effect in doubt: `succeeded`, with its answer, or `failed`: not done."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    key: str
+    outcome: str
+    answer: bytes | None
+    answer_ref: str | None

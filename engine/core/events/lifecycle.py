@@ -193,3 +193,15 @@ class LeaseRefused(Body, frozen=True):
     holder: str
     waited: int
     reason: str
+
+
+class EffectResolved(Body, frozen=True):
+    """What an operator told of an effect in doubt. `outcome`: succeeded, with its answer, or failed: not done."""
+
+    key: str
+    outcome: str
+    answer: bytes | None
+    answer_ref: str | None
+    reason: str
+    actor: str
+    command_id: str

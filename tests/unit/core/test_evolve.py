@@ -177,7 +177,9 @@ OUTCOMES: dict[str, e.Body] = {
 
 
 def test_a_started_effect_names_who_started_it() -> None:
-    assert evolve_idempotency(None, STARTED, AT) == s.Idempotency(s.STARTED, "sha256:1", "job", 3, "charge")
+    known = evolve_idempotency(None, STARTED, AT)
+
+    assert known == s.Idempotency(s.STARTED, "sha256:1", "job", 3, "charge", changed_at=AT.timestamp)
 
 
 @pytest.mark.parametrize("status", OUTCOMES)
@@ -186,6 +188,7 @@ def test_an_outcome_keeps_the_digest_and_the_holder(status: str) -> None:
 
     assert known is not None
     assert (known.status, known.request_digest, known.job_id, known.attempt) == (status, "sha256:1", "job", 3)
+    assert known.changed_at == AT.timestamp
 
 
 @pytest.mark.parametrize("status", OUTCOMES)
