@@ -35,8 +35,13 @@ class Submission(NamedTuple):
     secrets: tuple[str, ...] = ()
 
 
-def decide_submission(known: s.JobHead | None, submission: Submission, partition: int, now: int) -> tuple[e.Event, ...]:
-    """Events for a submission: accepted, accepted and parked, a duplicate, or forwarded to its home partition."""
+def decide_submission(
+    known: s.JobHead | None, submission: Submission, partition: int, now: int, kept: s.KeptCancel | None = None
+) -> tuple[e.Event, ...]:
+    """Events for a submission: accepted, accepted and parked, a duplicate, or forwarded to its home partition.
+
+    `kept` is a cancel that came before the job: it ends the job at once.
+    """
     body = submission.body
     if known is not None:
         same = known.digest == body.digest and known.type == body.type
@@ -57,6 +62,8 @@ def decide_submission(known: s.JobHead | None, submission: Submission, partition
         parent=body.parent,
         secrets=submission.secrets,
     )
+    if kept is not None:
+        return (e.Event(accepted), e.Event(e.JobCancelled(kept.reason, kept.actor, kept.command_id), status="fail"))
     if submission.refusal is None:
         return (e.Event(accepted),)
     failure_class, reason = submission.refusal
@@ -141,10 +148,19 @@ def decide_lost(job: s.JobState, max_lost: int, reason: str) -> tuple[e.Event, .
     return (*events, *investigation(FailureClass.ATTEMPT_LOST, poison, None))
 
 
-def decide_cancel(job: s.JobState | None, command: e.CancelCommand) -> tuple[e.Event, ...]:
-    """Ends a job that does not run at once; asks a running one to stop; refuses what is over."""
+def decide_cancel(
+    job: s.JobState | None, command: e.CancelCommand, dropped: s.KeptCancel | None = None
+) -> tuple[e.Event, ...]:
+    """Ends a job that does not run at once; asks a running one to stop; refuses what is over.
+
+    A job that was not seen yet may still come: the cancel is kept for it. `dropped` is the one that has to go then.
+    """
     if job is None:
-        return (_refused("cancel", command.command_id, "no such job on this partition"),)
+        kept = e.Event(e.CancelKept(command.reason, command.actor, command.command_id))
+        if dropped is None:
+            return (kept,)
+        reason = f"its job has not come, and {s.KEPT_CANCELS_MAX} cancels of other jobs were kept since"
+        return (kept, _refused("cancel", dropped.command_id, reason))
     if job.status in s.TERMINAL:
         return (_refused("cancel", command.command_id, f"the job is {job.status} already"),)
     if job.status == s.RUNNING:

@@ -14,12 +14,12 @@ from .texts import bounded
 WHY_MAX = 300
 
 
-def unresolved(name: str, key: str, why: str) -> str:
+def unresolved(name: str, key: str, why: str, then: str = "retry the job") -> str:
     """What a person reads of an effect that only a person can resolve; names the command with the key."""
     command = f"rewindq effects resolve {shlex.quote(key)}"
     return (
         f"effect {name!r} is in doubt: {bounded(why, WHY_MAX)}. Find out whether the call was done, tell it with "
-        f"`{command} --succeeded RESULT_JSON --reason R` or `{command} --failed --reason R`, then retry the job"
+        f"`{command} --succeeded RESULT_JSON --reason R` or `{command} --failed --reason R`, then {then}"
     )
 
 

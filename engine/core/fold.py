@@ -37,6 +37,14 @@ class States(Protocol):
         """Stores or removes them."""
         ...
 
+    def keep_cancel(self, job_id: str, body: e.CancelKept) -> None:
+        """Keeps a cancel until its job comes; of too many, the oldest is dropped."""
+        ...
+
+    def drop_cancel(self, job_id: str) -> None:
+        """Forgets a kept cancel, where there is one."""
+        ...
+
     def lease(self, resource: str) -> s.Lease | None:
         """The newest grant of a resource."""
         ...
@@ -103,6 +111,10 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.set_aggregate(resource, after, stored)
     elif kind in _LEASE_EVENTS:
         _apply_lease_event(states, event, at)
+    elif isinstance(body, e.CancelKept):
+        states.keep_cancel(at.job_id, body)
+    elif isinstance(body, e.JobCancelled):
+        states.drop_cancel(at.job_id)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1

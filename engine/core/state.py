@@ -94,6 +94,19 @@ class Lease(Stored, frozen=True, array_like=True):
     released: bool = False
 
 
+#: Cancels of jobs not seen yet that a partition keeps.
+KEPT_CANCELS_MAX = 10_000
+
+
+class KeptCancel(Stored, frozen=True, array_like=True):
+    """A cancel that waits for its job; `number` counts those of the partition."""
+
+    reason: str
+    actor: str
+    command_id: str
+    number: int
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -143,12 +156,13 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion
+State: TypeAlias = JobHead | JobState | OpenEffects | KeptCancel | Lease | Idempotency | AggregateVersion
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
 decode_head = msgspec.msgpack.Decoder(JobHead).decode
 decode_job = msgspec.msgpack.Decoder(JobState).decode
+decode_cancel = msgspec.msgpack.Decoder(KeptCancel).decode
 decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode

@@ -19,11 +19,14 @@ from .past import FoundJob
 #: States of a command.
 DONE = "done"
 QUEUED = "queued"
+KEPT = "kept"
 REFUSED = "refused"
 
 
 class CommandOutcome(NamedTuple):
-    """What became of a command: done, refused (with the reason), or queued: no worker has answered yet."""
+    """What became of a command: done, refused (with the reason), kept until its job is taken in, or queued: no worker
+    has answered yet.
+    """
 
     command_id: str
     state: str
@@ -109,6 +112,8 @@ def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: fl
 def _outcome(command_id: str, body: e.Body) -> CommandOutcome:
     if isinstance(body, e.CommandRefused):
         return CommandOutcome(command_id, REFUSED, body.reason)
+    if isinstance(body, e.CancelKept):
+        return CommandOutcome(command_id, KEPT)
     return CommandOutcome(command_id, DONE)
 
 

@@ -15,6 +15,7 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.doubt import unresolved
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
@@ -186,7 +187,10 @@ class Attempts:
                 s.CANCELLED,
             )
             return
-        reason = f"cancelled ({body.reason}) while a call was under way: {doubts[0].step} is in doubt"
+        doubt = doubts[0].body
+        assert isinstance(doubt, e.EffectInDoubt)
+        told = unresolved(doubts[0].step or "", doubt.key, "its call was under way", "cancel the job again")
+        reason = d.bounded(f"cancelled ({body.reason}): {told}")
         events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])

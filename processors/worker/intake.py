@@ -116,7 +116,8 @@ class Intake:
             job_type.secrets if job_type is not None else (),
         )
         known_head = owner.states.head(job_id)
-        events = d.decide_submission(known_head, submission, owner.partition, now)
+        kept = owner.states.cancels.of(job_id) if known_head is None else None
+        events = d.decide_submission(known_head, submission, owner.partition, now, kept)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
             self._forward(owner, record, home, key)
@@ -143,12 +144,30 @@ class Intake:
     def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
-        events = d.decide_cancel(job, body) if isinstance(body, e.CancelCommand) else d.decide_operator_retry(job, body)
+        if isinstance(body, e.CancelCommand):
+            if job is None:
+                return self._keep_cancel(owner, job_id, body)
+            events = d.decide_cancel(job, body)
+        else:
+            events = d.decide_operator_retry(job, body)
         if head is None or job is None:
             owner.append(About(None, 0, job_id.encode()), events)
             return Taken(None, events)
         owner.append(About.job(job_id, head, job.attempt, owner.partition, job.last_seq), events)
         return Taken(job_id, events)
+
+    def _keep_cancel(self, owner: Owner, job_id: str, body: e.CancelCommand) -> Taken:
+        """A cancel that came before its job. The job's home may be another partition: all of them are told."""
+        events = d.decide_cancel(None, body, owner.states.cancels.oldest_to_drop())
+        about = About(job_id, 0, job_id.encode())
+        owner.append(about, events)
+        if not body.relayed:
+            about = replace(about, causation_id=f"p{owner.partition}@{owner.seq - 1}")
+            event = e.Event(replace(body, relayed=True))
+            for partition in range(self._partitions):
+                if partition != owner.partition:
+                    owner.unnumbered(self._topics.commands, partition, about, event)
+        return Taken(None, events)
 
     def _resolve(self, owner: Owner, job_id: str, body: e.ResolveCommand) -> Taken:
         """An effect's outcome on a person's word; on the trace of the job that started the call last."""

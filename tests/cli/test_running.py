@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import signal
 
 import pytest
+from rich.console import Console
 from tests.support.cli import Shell
 
+from rewindq.engine.core import state as s
+from rewindq.engine.runtime.commands import CommandOutcome, cancel_job
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.past import FoundJob
 from rewindq.engine.runtime.settings import load_settings
+from rewindq.tools.cli.jobs import _print_outcome
 
 APP = "tests.support.apps:app"
 pytestmark = pytest.mark.process
@@ -123,6 +129,31 @@ def test_a_command_waits_for_a_worker(shell: Shell) -> None:
     shown = shell.run_inside("jobs", "cancel", "later", "--reason", "not wanted")
     assert shown.code == 0
     assert "is queued: no worker runs" in shown.out
+    assert shell.run("worker", "--app", APP, "--until-idle", "--json").code == 0
+    assert shell.run_inside("jobs", "show", "later", "--json").json["status"] == "cancelled"
+
+
+def test_a_cancel_of_a_job_that_the_worker_has_not_seen_is_kept_and_told(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "--id", "x")
+    with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
+        found = FoundJob("y", 0, s.JobHead("echo", "y", None, 0, 0, 0, ""), s.JobState(s.WAITING))
+        worker = shell.start("worker", "--app", APP)
+        try:
+            shell.run_inside("submit", "echo", "--wait")
+            assert cancel_job(deployment, found, "not wanted", None, 20).state == "kept"
+            shell.run_inside("submit", "echo", "--id", "y", "--wait")
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            worker.communicate(timeout=60)
+    shown = shell.run_inside("jobs", "show", "y", "--json").json
+    assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "not wanted")
+
+
+def test_a_kept_cancel_says_when_it_takes_effect() -> None:
+    out = io.StringIO()
+    job = {"job_id": "y", "status": "waiting", "attempt": 0}
+    _print_outcome(Console(file=out, width=120), job, CommandOutcome("c1", "kept"), True)
+    assert "the command c1 is kept: the job is cancelled when it is taken in" in out.getvalue()
 
 
 def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:

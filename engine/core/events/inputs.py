@@ -22,12 +22,13 @@ class JobSubmitted(Body, frozen=True):
 
 
 class CancelCommand(Body, frozen=True):
-    """An operator asks to cancel the envelope's job."""
+    """An operator asks to cancel the envelope's job. `relayed`: by a partition that had not seen the job."""
 
     topic: ClassVar[str] = "commands"
     command_id: str
     reason: str
     actor: str
+    relayed: bool = False
 
 
 class RetryCommand(Body, frozen=True):

@@ -205,3 +205,11 @@ class EffectResolved(Body, frozen=True):
     reason: str
     actor: str
     command_id: str
+
+
+class CancelKept(Body, frozen=True):
+    """A cancel of a job that this partition has not seen: it is carried out when the job is accepted here."""
+
+    reason: str
+    actor: str
+    command_id: str
