@@ -80,6 +80,7 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.JobSucceeded,
     e.JobCancelled,
     e.MovedToInvestigation,
+    e.CompensationStarted,
 }
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
 

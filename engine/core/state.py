@@ -59,7 +59,10 @@ class Failure(Stored, frozen=True, array_like=True):
 
 
 class JobState(Stored, frozen=True, array_like=True):
-    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator."""
+    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator.
+
+    `compensating` is why it failed for good, until all that it did outside is undone.
+    """
 
     status: str
     attempt: int = 0
@@ -75,6 +78,7 @@ class JobState(Stored, frozen=True, array_like=True):
     cancel_reason: str | None = None
     result: bytes | None = None
     result_ref: str | None = None
+    compensating: Failure | None = None
 
 
 class OpenEffects(Stored, frozen=True, array_like=True):
@@ -125,6 +129,8 @@ class Idempotency(Stored, frozen=True, array_like=True):
     answer_ref: str | None = None
     reason: str | None = None
     changed_at: int = 0
+    compensation: bytes | None = None
+    compensation_ref: str | None = None
 
 
 class AggregateVersion(Stored, frozen=True, array_like=True):

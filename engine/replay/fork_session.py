@@ -9,6 +9,7 @@ from ..core import decide as d
 from ..core import events as e
 from ..core import state as s
 from ..core import values
+from ..core.compensate import current_key
 from ..core.retry import FailureClass
 from ..core.secrets import scrub, scrub_text
 from ..effects.call import encode_answer
@@ -100,6 +101,8 @@ class ForkSession(ReplaySession):
 
     async def effect(self, call: EffectCall) -> Any:
         """Performs an effect through the gate, and records what became of it."""
+        if not self.matcher.knows(call.step):
+            call = call._replace(key=current_key(call.key, self._states.idempotency_at))
         try:
             answer = await super().effect(call)
             stubbed = isinstance(self._verdicts.get(call.step), Substitute)

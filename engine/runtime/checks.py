@@ -37,6 +37,8 @@ TRANSITIONS: dict[type[e.Body], tuple[frozenset[str], str]] = {
     e.CancelRequested: (frozenset({RUNNING}), RUNNING),
     e.JobCancelled: (frozenset({QUEUED, RUNNING, PARKED}), CANCELLED),
     e.JobSucceeded: (frozenset({RUNNING}), SUCCEEDED),
+    e.CompensationStarted: (frozenset({FAILING, QUEUED}), QUEUED),
+    e.CompensationEnded: (frozenset({RUNNING, FAILING, QUEUED}), FAILING),
 }
 _RESTING = frozenset({QUEUED, RUNNING, PARKED, SUCCEEDED, CANCELLED})
 

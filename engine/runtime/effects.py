@@ -70,6 +70,7 @@ def effect_shown(found: FoundEffect) -> dict[str, Any]:
         "partition": found.partition,
         "position": str(Position(found.partition, found.seq)),
         "request_digest": record.request_digest,
+        "compensation": found.undo,
     }
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from ..core import state as s
+from ..core.compensate import SUFFIX, has_compensation
 from ..core.partitioner import partition_for
 from ..ports.log import Log, Record
 from ..ports.store import Family, Put, Store, StoreError, View
@@ -55,12 +56,16 @@ class FoundJob(NamedTuple):
 
 
 class FoundEffect(NamedTuple):
-    """What is known of an effect under its key, and the event that told it."""
+    """What is known of an effect under its key, and the event that told it.
+
+    `undo`: None without `compensate=`, else `registered`, or the status of its compensation's call.
+    """
 
     key: str
     partition: int
     seq: int
     record: s.Idempotency
+    undo: str | None = None
 
 
 class JobFilter(NamedTuple):
@@ -144,7 +149,12 @@ class PartitionPast:
         version = self.store.latest(Family.IDEMPOTENCY, key.encode())
         if version is None:
             return None
-        return FoundEffect(key, self.partition, version.seq, s.decode_idempotency(version.value))
+        record = s.decode_idempotency(version.value)
+        undo = None
+        if has_compensation(record):
+            undone = self.store.latest(Family.IDEMPOTENCY, (key + SUFFIX).encode())
+            undo = "registered" if undone is None else s.decode_idempotency(undone.value).status
+        return FoundEffect(key, self.partition, version.seq, record, undo)
 
     def effects(self) -> Iterator[FoundEffect]:
         """All effects, by key."""

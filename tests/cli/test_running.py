@@ -156,6 +156,22 @@ def test_a_kept_cancel_says_when_it_takes_effect() -> None:
     assert "the command c1 is kept: the job is cancelled when it is taken in" in out.getvalue()
 
 
+def test_after_a_kill_another_process_goes_on_undoing(shell: Shell) -> None:
+    app, ledger = "tests.support.undoing_outside:app", shell.folder / "ledger"
+    shell.run_inside("submit", "order", "--payload", json.dumps({"ledger": str(ledger)}), "--id", "o1")
+    killed = shell.run("worker", "--app", app, "--until-idle")
+    assert killed.code not in (0, 3)
+    assert ledger.read_text().splitlines() == ["charge", "refund r1"]
+    assert shell.run("worker", "--app", app, "--until-idle").code == 0
+    assert ledger.read_text().splitlines() == ["charge", "refund r1", "refund r1"]
+    shown = shell.run_inside("jobs", "show", "o1", "--json").json
+    assert shown["status"] == "investigation"
+    assert shown["failure"]["reason"] == "sold out (validation is never retried); compensated: charge"
+    out = shell.run_inside("effects", "list", "--job", "o1").out
+    assert "succeeded (compensation: succeeded)" in out
+    assert shell.run_inside("verify", "--json").json["ok"]
+
+
 def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:
     shell.run_inside("submit", "echo", "-", stdin='{"text": "a"}\n{"text": "b"}\n')
     shell.run("worker", "--app", APP, "--until-idle")

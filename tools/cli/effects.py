@@ -50,7 +50,8 @@ def _print_effects(console: Console, effects: list[dict[str, Any]], total: int) 
         # The key stands whole, on a line of its own: it is what a person copies.
         console.print(effect["key"], markup=False, soft_wrap=True)
         why = f": {short(effect['reason'], 100)}" if effect["reason"] else ""
-        told = f"  {effect['status']} since {short_time(effect['since'])} by job {effect['job_id']}{why}"
+        undo = "" if effect["compensation"] is None else f" (compensation: {effect['compensation']})"
+        told = f"  {effect['status']}{undo} since {short_time(effect['since'])} by job {effect['job_id']}{why}"
         console.print(told, markup=False)
     console.print(f"{len(effects)} of {total} effects" if len(effects) < total else f"{total} effects")
 

@@ -213,3 +213,20 @@ class CancelKept(Body, frozen=True):
     reason: str
     actor: str
     command_id: str
+
+
+class CompensationStarted(Body, frozen=True):
+    """The job failed for good: the effects of these steps are undone, in this order, before a person looks at it."""
+
+    failure_class: str
+    reason: str
+    exception: str | None
+    steps: tuple[str, ...]
+
+
+class CompensationEnded(Body, frozen=True):
+    """The compensations came to an end: which effects are undone, which are not, and why not."""
+
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    reason: str | None
