@@ -40,6 +40,14 @@ class States(Protocol):
         """Stores or removes them."""
         ...
 
+    def keep_cancel(self, job_id: str, body: e.CancelKept) -> None:
+        """Keeps a cancel until its job comes; of too many, the oldest is dropped."""
+        ...
+
+    def drop_cancel(self, job_id: str) -> None:
+        """Forgets a kept cancel, where there is one."""
+        ...
+
     def lease(self, resource: str) -> s.Lease | None:
         """The newest grant of a resource."""
         ...
@@ -83,6 +91,7 @@ class States(Protocol):
 
 
 _EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
+_KEY_EVENTS = _EFFECT_EVENTS | {e.EffectResolved}
 _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.AttemptStarted,
     e.AttemptLost,
@@ -91,6 +100,7 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.JobSucceeded,
     e.JobCancelled,
     e.MovedToInvestigation,
+    e.CompensationStarted,
 }
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
 _SCHEDULE_EVENTS = frozenset({e.ScheduleSet, e.InstantPlanned, e.ClockJumped})
@@ -111,7 +121,7 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
     kind = type(body)
     if kind in JOB_EVENTS:
         _apply_job_event(states, record, body, at)
-    if kind in _EFFECT_EVENTS:
+    if kind in _KEY_EVENTS:
         key: str = body.key  # type: ignore[attr-defined]
         known = evolve_idempotency(states.idempotency(key), body, at)
         if known is not None:
@@ -127,6 +137,10 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
     elif kind in _SCHEDULE_EVENTS:
         _apply_schedule_event(states, body, at)
+    elif isinstance(body, e.CancelKept):
+        states.keep_cancel(at.job_id, body)
+    elif isinstance(body, e.JobCancelled):
+        states.drop_cancel(at.job_id)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1

@@ -61,7 +61,10 @@ class Failure(Stored, frozen=True, array_like=True):
 
 
 class JobState(Stored, frozen=True, array_like=True):
-    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator."""
+    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator.
+
+    `compensating` is why it failed for good, until all that it did outside is undone.
+    """
 
     status: str
     attempt: int = 0
@@ -77,6 +80,7 @@ class JobState(Stored, frozen=True, array_like=True):
     cancel_reason: str | None = None
     result: bytes | None = None
     result_ref: str | None = None
+    compensating: Failure | None = None
 
 
 class OpenEffects(Stored, frozen=True, array_like=True):
@@ -124,6 +128,19 @@ class Schedule(Stored, frozen=True, array_like=True):
     job_id: str | None = None
 
 
+#: Cancels of jobs not seen yet that a partition keeps.
+KEPT_CANCELS_MAX = 10_000
+
+
+class KeptCancel(Stored, frozen=True, array_like=True):
+    """A cancel that waits for its job; `number` counts those of the partition."""
+
+    reason: str
+    actor: str
+    command_id: str
+    number: int
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -131,7 +148,7 @@ IN_DOUBT = "in_doubt"
 
 
 class Idempotency(Stored, frozen=True, array_like=True):
-    """What is known of an effect under its key."""
+    """What is known of an effect under its key, since `changed_at` (microseconds)."""
 
     status: str
     request_digest: str
@@ -141,6 +158,9 @@ class Idempotency(Stored, frozen=True, array_like=True):
     answer: bytes | None = None
     answer_ref: str | None = None
     reason: str | None = None
+    changed_at: int = 0
+    compensation: bytes | None = None
+    compensation_ref: str | None = None
 
 
 class AggregateVersion(Stored, frozen=True, array_like=True):
@@ -172,12 +192,16 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | Quarantine | Schedule
+State: TypeAlias = (
+    JobHead | JobState | OpenEffects | KeptCancel | Lease | Idempotency | AggregateVersion | Quarantine | Schedule
+)
+
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
 decode_head = msgspec.msgpack.Decoder(JobHead).decode
 decode_job = msgspec.msgpack.Decoder(JobState).decode
+decode_cancel = msgspec.msgpack.Decoder(KeptCancel).decode
 decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode

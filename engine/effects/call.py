@@ -84,6 +84,20 @@ def encode_request(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return digest, shown
 
 
+def encode_compensation(
+    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], timeout: float | None, idempotent: bool
+) -> bytes:
+    """What undoes a call, with what it needs: it may run in another process, long after the handler is gone.
+
+    Raises values.ValueRefused where an argument cannot be recorded; a secret must not be.
+    """
+    secrets: list[bytes] = []
+    given = {"args": _masked(args, secrets), "kwargs": _masked(dict(kwargs), secrets)}
+    if secrets:
+        raise values.ValueRefused("", "a secret is not recorded; pass a reference, and let the compensation look it up")
+    return values.encode({"call": name, **given, "timeout": timeout, "idempotent": idempotent})
+
+
 def _masked(value: Any, secrets: list[bytes]) -> Any:
     """The value with secrets masked; their hashes are added to `secrets`, in an order that the value decides."""
     if isinstance(value, (SecretStr, SecretBytes)):

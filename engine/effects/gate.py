@@ -14,9 +14,18 @@ from typing import Any, NamedTuple, Protocol
 from ..core import decide as d
 from ..core import state as s
 from ..core import values
+from ..core.doubt import unresolved
 from ..core.retry import FailureClass
 from ..ports.clock import Clock
-from .call import UNKNOWN_OUTCOME, as_recorded, decode_answer, encode_answer, encode_request, invoke
+from .call import (
+    UNKNOWN_OUTCOME,
+    as_recorded,
+    decode_answer,
+    encode_answer,
+    encode_compensation,
+    encode_request,
+    invoke,
+)
 from .errors import (
     BadStep,
     EffectBlocked,
@@ -30,7 +39,7 @@ from .errors import (
 
 
 class EffectCall(NamedTuple):
-    """An effect as the handler wrote it."""
+    """An effect as the handler wrote it. `compensation` names what undoes it."""
 
     name: str
     step: str
@@ -42,6 +51,7 @@ class EffectCall(NamedTuple):
     on_doubt: Callable[..., Any] | None
     timeout: float | None
     token: int | None
+    compensation: str | None = None
 
 
 class Permit(NamedTuple):
@@ -96,6 +106,10 @@ class PermitJournaled:
 
 class Journal(Protocol):
     """Where a live effect's life is recorded."""
+
+    def current_key(self, key: str) -> str:
+        """The key under which the effect is called now: another one once it was compensated."""
+        ...
 
     def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
         """What the recorded state allows; records what belongs to the decision itself."""
@@ -160,6 +174,7 @@ class Gate:
     def _request(self, call: EffectCall) -> d.EffectRequest:
         try:
             digest, meta = encode_request(call.name, call.args, call.kwargs)
+            undo = _compensation(call)
         except values.ValueRefused as error:
             raise BadStep(f"effect {call.name!r}: its arguments cannot be recorded: {error}", step=call.step) from error
         timeout_ms = None if call.timeout is None else int(call.timeout * 1000)
@@ -172,9 +187,12 @@ class Gate:
             timeout_ms,
             call.idempotent,
             call.on_doubt is not None,
+            undo,
         )
 
     async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
+        key = journal.current_key(request.key)
+        call, request = call._replace(key=key), request._replace(key=key)
         decision = journal.decide_effect(request)
         if isinstance(decision, d.Lookup):
             answer = await self._look_up(call, decision.reason)
@@ -219,9 +237,7 @@ class Gate:
         if isinstance(error, (InDoubt, *UNKNOWN_OUTCOME)) or kind is FailureClass.IN_DOUBT:
             reason = d.bounded(f"{type(error).__name__}: {d.text_of(error)}")
             journal.in_doubt(request, reason, took)
-            resolvable = call.idempotent or call.on_doubt is not None
-            message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
-            return (InDoubt if resolvable else Unresolved)(message, step=call.step)
+            return doubted(call, reason)
         journal.failed(request, error, kind, took)
         raised = EffectRejected(
             d.bounded(f"{type(error).__name__}: {d.text_of(error)}"),
@@ -254,6 +270,19 @@ class Gate:
             timeout=call.timeout,
             pool=self._pool,
         )
+
+
+def _compensation(call: EffectCall) -> bytes | None:
+    if call.compensation is None:
+        return None
+    return encode_compensation(call.compensation, call.args, call.kwargs, call.timeout, call.idempotent)
+
+
+def doubted(call: EffectCall, reason: str) -> InDoubt:
+    """The error of a call that may have been done."""
+    if call.idempotent or call.on_doubt is not None:
+        return InDoubt(f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}", step=call.step)
+    return Unresolved(unresolved(call.name, call.key, reason), step=call.step)
 
 
 def _refusal(refused: d.Refused, step: str) -> StepError:

@@ -9,6 +9,7 @@ from ..core import decide as d
 from ..core import events as e
 from ..core import state as s
 from ..core import values
+from ..core.compensate import current_key
 from ..core.retry import FailureClass
 from ..core.secrets import scrub, scrub_text
 from ..effects.call import encode_answer
@@ -17,7 +18,7 @@ from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
 from .divergence import Divergence
 from .execution import Finished
-from .recording import Step
+from .recording import Occurred, Step
 from .session import ReplaySession, Setting, recorded_read
 from .writer import BranchWriter
 
@@ -100,6 +101,8 @@ class ForkSession(ReplaySession):
 
     async def effect(self, call: EffectCall) -> Any:
         """Performs an effect through the gate, and records what became of it."""
+        if not self.matcher.knows(call.step):
+            call = call._replace(key=current_key(call.key, self._states.idempotency_at))
         try:
             answer = await super().effect(call)
             stubbed = isinstance(self._verdicts.get(call.step), Substitute)
@@ -139,10 +142,20 @@ class ForkSession(ReplaySession):
         if recorded is not None and recorded[0] != request.digest:
             self.request_differs(call, request, recorded)
             return self.without_answer(call, "the recording has another request for this step")
+        if step.resolved is not None:
+            return self._resolved(call, step.resolved)
         if not self.outcome_known(step):
             self.matcher.found("outcome_unknown", call.step, step.describe(), None)
             return self.without_answer(call, "its recorded outcome is unknown")
         return self._recorded(call, step)
+
+    def _resolved(self, call: EffectCall, told: Occurred) -> Verdict:
+        """The call was in doubt then, and a person has told its outcome since: the branch goes on with that."""
+        if told.body.outcome != s.DONE:
+            return self.without_answer(call, "a person told that the recorded call was not done")
+        answer, ref = told.body.answer, told.body.answer_ref
+        self._record(call.step, e.EffectSucceeded(call.key, answer, ref, 0, "operator"), name=call.name)
+        return Recorded(self.stored(answer, ref))
 
     def _recorded(self, call: EffectCall, step: Step) -> Verdict:
         verdict = self.answer(call, step)

@@ -59,12 +59,16 @@ class Occurred(NamedTuple):
 
 
 class Step:
-    """A step of an attempt: its events in order, `index` among the attempt's steps from 0."""
+    """A step of an attempt: its events in order, `index` among the attempt's steps from 0.
+
+    `resolved` is a person's word about its call, which was in doubt.
+    """
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
         self.events: list[Occurred] = []
+        self.resolved: Occurred | None = None
 
     @property
     def first(self) -> int:
@@ -118,7 +122,10 @@ class Step:
 
 
 class Attempt:
-    """One attempt: its steps in the order in which they began, and how it ended."""
+    """One attempt: its steps in the order in which they began, and how it ended.
+
+    `compensates`: it ran no handler, but undid the effects of those before it.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -126,6 +133,7 @@ class Attempt:
         self.steps: list[Step] = []
         self.by_name: dict[str, Step] = {}
         self.ends: list[Occurred] = []
+        self.compensates = False
         self.events: list[Occurred] = []
 
     @property
@@ -189,6 +197,7 @@ class Recording:
         self.events: list[Occurred] = []
         self.attempts: dict[int, Attempt] = {}
         self.accepted: Occurred | None = None
+        self._compensating = False
 
     @classmethod
     def of(cls, job_id: str, partition: int, records: Iterable[e.EventRecord], damaged: str | None = None) -> Recording:
@@ -202,20 +211,37 @@ class Recording:
         self.events.append(at)
         if isinstance(at.body, e.JobAccepted):
             self.accepted = at
+        if isinstance(at.body, e.EffectResolved):
+            self._resolve(at)
+            return
+        if isinstance(at.body, e.CompensationStarted | e.CompensationEnded):
+            self._compensating = isinstance(at.body, e.CompensationStarted) or bool(at.body.left)
+            return
         if at.record.attempt < 1:
             return
         attempt = self.attempts.setdefault(at.record.attempt, Attempt(at.record.attempt))
         attempt.events.append(at)
         if isinstance(at.body, e.AttemptStarted):
-            attempt.started = at
+            attempt.started, attempt.compensates = at, self._compensating
         elif isinstance(at.body, _END_BODIES):
             attempt.ends.append(at)
         elif at.event.step is not None and not isinstance(at.body, _NO_STEP):
             _add_step(attempt, at.event.step, at)
 
+    def _resolve(self, at: Occurred) -> None:
+        for step in (step for attempt in self.attempts.values() for step in attempt.steps):
+            doubt = step.outcome
+            if doubt is not None and isinstance(doubt.body, e.EffectInDoubt) and doubt.body.key == at.body.key:
+                step.resolved = at
+
     def attempt(self, number: int | None = None) -> Attempt:
-        """An attempt, the newest by default. Raises NoRecording naming those that there are."""
-        known = [n for n, attempt in sorted(self.attempts.items()) if attempt.started is not None]
+        """An attempt that ran the handler, the newest by default. Raises NoRecording naming those that there are."""
+        begun = [one for _, one in sorted(self.attempts.items()) if one.started is not None]
+        known = [one.number for one in begun if not one.compensates]
+        if number is not None and number in {one.number for one in begun} - set(known):
+            raise NoRecording(
+                f"attempt {number} of job {self.job_id} undid its effects and ran no handler: see `rewindq trace`"
+            )
         wanted = number if number is not None else (known[-1] if known else 0)
         if wanted not in known:
             there = ", ".join(map(str, known)) or "none"

@@ -12,6 +12,7 @@ from ..core import events as e
 from ..core import state as s
 from ..core import values
 from ..core.aggregate import DELETE, split_changes
+from ..core.compensate import same_intent
 from ..core.partitioner import partition_for
 from ..core.secrets import scrub
 from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, NotHere, StepError
@@ -20,6 +21,7 @@ from ..ports.blobs import Blobs
 from ..ports.clock import Clock
 from ..ports.store import View
 from ..runtime.app import App
+from ..runtime.compensations import reference
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
 from ..runtime.failures import classify
 from ..store.working import read_aggregate
@@ -78,6 +80,10 @@ class ReplaySession:
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
         return self.setting.app.type_of(handler_or_type)
+
+    def compensation(self, given: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A compensation's name in the log; a replay runs none."""
+        return reference(self.setting.app, given, args, kwargs)
 
     # --- matching -----------------------------------------------------------------------------------------------
 
@@ -222,12 +228,17 @@ class ReplaySession:
 
     def _check_key(self, step: Step, request: d.EffectRequest) -> None:
         key = step.events[-1].body.key
-        if key != request.key:
+        if not same_intent(key, request.key):
             self.matcher.found("key_differs", request.step, {"key": key}, {"key": request.key})
 
     def answer(self, call: EffectCall, step: Step) -> Verdict:
-        """The recorded outcome. Raises RecordingEnded where none was recorded."""
-        at = step.outcome
+        """The recorded outcome; where the attempt was cut off in the call, what a person told of it later.
+
+        Raises RecordingEnded where there is neither.
+        """
+        at, told = step.outcome, step.resolved
+        if told is not None and told.body.outcome == s.DONE and not self.outcome_known(step):
+            return Recorded(self.stored(told.body.answer, told.body.answer_ref))
         if at is None or not self.outcome_known(step):
             raise self.end(f"ends here: step {step.name} started, outcome unknown")
         if isinstance(at.body, e.EffectSucceeded | e.EffectSkipped):

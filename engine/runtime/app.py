@@ -88,6 +88,7 @@ class App:
         self.name = name
         self.types: dict[str, JobType] = {}
         self.stubs: dict[str, Callable[..., Any]] = {}
+        self.compensations: dict[str, Callable[..., Any]] = {}
         self.cache_sources: dict[str, CacheGet] = {}
         self._classes: dict[type[BaseException], FailureClass] = {}
         self._crons: list[Cron] = []
@@ -193,6 +194,22 @@ class App:
 
         def register(function: Handler) -> Handler:
             self.stubs[effect] = function
+            return function
+
+        return register
+
+    def compensation(self, name: str) -> Callable[[Handler], Handler]:
+        """Registers a function for `ctx.effect(compensate=)` under a name that stays the same from release to release.
+
+        It takes the effect's result, then the effect's arguments. Raises AppError.
+        """
+        if not name or ":" in name:
+            raise AppError(f"a compensation's name must be a non-empty text without ':', got {name!r}")
+        if name in self.compensations:
+            raise AppError(f"app {self.name!r} has two compensations named {name!r}; rename one")
+
+        def register(function: Handler) -> Handler:
+            self.compensations[name] = function
             return function
 
         return register

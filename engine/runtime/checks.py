@@ -37,6 +37,8 @@ TRANSITIONS: dict[type[e.Body], tuple[frozenset[str], str]] = {
     e.CancelRequested: (frozenset({RUNNING}), RUNNING),
     e.JobCancelled: (frozenset({QUEUED, RUNNING, PARKED}), CANCELLED),
     e.JobSucceeded: (frozenset({RUNNING}), SUCCEEDED),
+    e.CompensationStarted: (frozenset({FAILING, QUEUED}), QUEUED),
+    e.CompensationEnded: (frozenset({RUNNING, FAILING, QUEUED}), FAILING),
 }
 _RESTING = frozenset({QUEUED, RUNNING, PARKED, SUCCEEDED, CANCELLED})
 
@@ -54,6 +56,8 @@ EFFECTS: dict[type[e.Body], tuple[frozenset[str], str | None]] = {
     e.EffectInDoubt: (frozenset({STARTED, DOUBTED}), DOUBTED),
     e.EffectSkipped: (frozenset({DONE}), None),
 }
+#: What a person says of a call in doubt -> what is known after it.
+RESOLUTIONS = {"succeeded": DONE, "failed": UNDONE}
 
 
 class Violation(NamedTuple):
@@ -152,6 +156,8 @@ class PartitionChecks:
             self._check_running(job, record, body, seq)
         if type(body) in EFFECTS and job is not None:
             self._check_effect(job, record, body, seq)
+        elif isinstance(body, e.EffectResolved):
+            self._check_resolution(job, record, body, seq)
         elif isinstance(body, e.StateChanged):
             self._check_change(record, event, body, seq)
         elif isinstance(body, e.LeaseAcquired):
@@ -221,6 +227,14 @@ class PartitionChecks:
             job.calls.add(body.key)
         else:
             job.calls.discard(body.key)
+
+    def _check_resolution(self, job: _Job | None, record: e.EventRecord, body: e.EffectResolved, seq: int) -> None:
+        known = self._keys.get(body.key, UNKNOWN)
+        if known != DOUBTED or job is None or job.place == RUNNING:
+            place = "was never accepted" if job is None else f"is {job.place}"
+            detail = f"key {body.key!r}, which is {known or 'not started'}, was resolved while the job {place}"
+            self._broken("resolution", seq, record.job_id, detail)
+        self._keys[body.key] = RESOLUTIONS.get(body.outcome, UNKNOWN)
 
     def _check_change(self, record: e.EventRecord, event: e.Event, body: e.StateChanged, seq: int) -> None:
         key = event.resource or record.resource or ""

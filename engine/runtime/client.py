@@ -20,6 +20,7 @@ from ..ports.log import Reader
 from .app import App
 from .commands import CommandOutcome, CommandRefusedError, cancel_job, retry_job
 from .deployment import Deployment
+from .effects import Resolution, resolve_effect
 from .past import FoundJob, NotFound, Past
 from .quarantines import NotQuarantined, QuarantineOutcome, Quarantines, lift_quarantine, quarantine_type
 from .settings import load_settings
@@ -217,6 +218,12 @@ class Client:
         """The job types that are quarantined now: reason, by whom, since when, where, and how many jobs they hold."""
         return Quarantines(self.past).shown()
 
+    def resolve(
+        self, key: str, resolution: Resolution, reason: str, actor: str | None = None, timeout: float = 0
+    ) -> CommandOutcome:
+        """Tells what became of the effect in doubt with this full key; as `cancel`. Raises BodyTooLarge, too."""
+        return resolve_effect(self.past, key, resolution, reason, actor, timeout)
+
     # --- end ---
 
     def close(self) -> None:
@@ -245,6 +252,7 @@ __all__ = [
     "NotSucceeded",
     "QuarantineOutcome",
     "Receipt",
+    "Resolution",
     "Submission",
     "SubmissionRefused",
 ]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from ..core import state as s
+from ..core.compensate import SUFFIX, has_compensation
 from ..core.partitioner import partition_for
 from ..ports.log import Log, Record
 from ..ports.store import Family, Put, Store, StoreError, View
@@ -52,6 +53,19 @@ class FoundJob(NamedTuple):
     partition: int
     head: s.JobHead
     state: s.JobState
+
+
+class FoundEffect(NamedTuple):
+    """What is known of an effect under its key, and the event that told it.
+
+    `undo`: None without `compensate=`, else `registered`, or the status of its compensation's call.
+    """
+
+    key: str
+    partition: int
+    seq: int
+    record: s.Idempotency
+    undo: str | None = None
 
 
 class JobFilter(NamedTuple):
@@ -129,6 +143,25 @@ class PartitionPast:
         version = self.store.latest(Family.JOBS, job_id.encode())
         assert version is not None, f"{job_id} has a head and no state"
         return FoundJob(job_id, self.partition, s.decode_head(head), s.decode_job(version.value))
+
+    def effect(self, key: str) -> FoundEffect | None:
+        """What is known of an effect of this partition."""
+        version = self.store.latest(Family.IDEMPOTENCY, key.encode())
+        if version is None:
+            return None
+        record = s.decode_idempotency(version.value)
+        undo = None
+        if has_compensation(record):
+            undone = self.store.latest(Family.IDEMPOTENCY, (key + SUFFIX).encode())
+            undo = "registered" if undone is None else s.decode_idempotency(undone.value).status
+        return FoundEffect(key, self.partition, version.seq, record, undo)
+
+    def effects(self) -> Iterator[FoundEffect]:
+        """All effects, by key."""
+        for raw in self.store.keys(Family.IDEMPOTENCY):
+            found = self.effect(raw.decode())
+            if found is not None:
+                yield found
 
     def pointers(self, job_id: str) -> Iterator[tuple[str, int]]:
         """Topic and offset of a job's records, in log order."""

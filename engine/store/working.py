@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..core import events as e
 from ..core import state as s
 from ..core.aggregate import rebuild
 from ..core.merge import Fence
 from ..ports.store import Delete, Family, Put, View
+from .cancels import KeptCancels
 
 T = TypeVar("T")
 
@@ -103,6 +105,7 @@ class WorkingSet:
         self.schedules = read_schedules(view)
         #: The quarantines that hold now, by job type.
         self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
+        self.cancels = KeptCancels(self._meta, self._put_meta)
 
     # --- jobs ---
 
@@ -162,6 +165,22 @@ class WorkingSet:
         self._changes.append(
             Delete(Family.RUNNING, raw) if value is None else Put(Family.RUNNING, raw, s.encode_state(value))
         )
+
+    def keep_cancel(self, job_id: str, body: e.CancelKept) -> None:
+        """Keeps a cancel until its job comes; of too many, the oldest is dropped."""
+        self.cancels.keep(job_id, body)
+
+    def drop_cancel(self, job_id: str) -> None:
+        """Forgets a kept cancel, where there is one."""
+        self.cancels.drop(job_id)
+
+    def _meta(self, key: str) -> bytes | None:
+        return self._plain(Family.META, key, bytes)
+
+    def _put_meta(self, key: str, value: bytes | None) -> None:
+        self._remember(Family.META, key, value)
+        raw = key.encode()
+        self._changes.append(Delete(Family.META, raw) if value is None else Put(Family.META, raw, value))
 
     # --- leases, effects, aggregates ---
 

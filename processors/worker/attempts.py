@@ -15,6 +15,8 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.compensate import end_compensation
+from rewindq.engine.core.doubt import unresolved
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
@@ -24,6 +26,7 @@ from rewindq.engine.runtime.context import Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
+from .compensating import CompensatingSession, is_compensating, undo_in
 from .holds import Holds
 from .intake import Intake, Taken, payload_bytes
 from .leases import Leases
@@ -128,9 +131,12 @@ class Attempts:
         session = LiveSession(run, self, self._effects)
         try:
             raw = payload_bytes(self.deployment, run.head.payload, run.head.payload_ref)
-            payload = run.job_type.model.model_validate_json(raw)
             if run.head.secrets:
                 run.secrets = secret_texts(raw, run.head.secrets)
+            if is_compensating(run.owner, run.job_id):
+                await self._compensate(run)
+                return
+            payload = run.job_type.model.model_validate_json(raw)
             context = Context(session)
             if run.job_type.is_async:
                 result = await run.job_type.function(context, payload)
@@ -150,6 +156,18 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its attempt
             if not run.closed:
                 self._fail(run, error)
+
+    async def _compensate(self, run: Run) -> None:
+        """Undoes the job's effects instead of running its handler."""
+        await CompensatingSession(run, self, self._effects).run(self.app, undo_in(run.owner, run.job_id))
+        if run.closed:
+            return
+        run.flush()
+        failed = is_compensating(run.owner, run.job_id)
+        assert failed is not None
+        events = end_compensation(failed, undo_in(run.owner, run.job_id), None)
+        self._end(run, events, s.INVESTIGATION)
+        self._intake.investigate(run.owner, self._about(run), events[-1])
 
     # --- ends ---
 
@@ -179,11 +197,15 @@ class Attempts:
         job = owner.states.job(run.job_id)
         assert job is not None
         now = self.deployment.clock.now_us()
-        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random())
+        undo = undo_in(owner, run.job_id)
+        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random(), undo)
         last = events[-1].body
-        self._end(run, (*doubts, *events), s.RETRYING if isinstance(last, e.RetryScheduled) else s.INVESTIGATION)
+        outcome = {e.RetryScheduled: s.RETRYING, e.CompensationStarted: s.WAITING}.get(type(last), s.INVESTIGATION)
+        self._end(run, (*doubts, *events), outcome)
         if isinstance(last, e.RetryScheduled):
             self.timers[owner.partition].add(last.due, run.job_id)
+        elif isinstance(last, e.CompensationStarted):
+            self.requeue(owner, run.job_id)
         else:
             self._intake.investigate(owner, self._about(run), events[-1])
 
@@ -209,7 +231,10 @@ class Attempts:
                 s.CANCELLED,
             )
             return
-        reason = f"cancelled ({body.reason}) while a call was under way: {doubts[0].step} is in doubt"
+        doubt = doubts[0].body
+        assert isinstance(doubt, e.EffectInDoubt)
+        told = unresolved(doubts[0].step or "", doubt.key, "its call was under way", "cancel the job again")
+        reason = d.bounded(f"cancelled ({body.reason}): {told}")
         events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])

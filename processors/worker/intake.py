@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
+from rewindq.engine.core.doubt import answer_refusal, decide_resolve
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
@@ -69,6 +70,8 @@ class Intake:
             return self._command(owner, job_id, body)
         if isinstance(body, e.QuarantineCommand | e.LiftCommand) and record.topic == self._topics.commands:
             return self.quarantine(owner, body)
+        if isinstance(body, e.ResolveCommand) and record.topic == self._topics.commands:
+            return self._resolve(owner, job_id, body)
         if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
             return self._rewound(owner, job_id, body)
         return self._park(owner, record, f"holds {type(body).__name__}, which does not belong on {record.topic}")
@@ -116,7 +119,8 @@ class Intake:
             job_type.secrets if job_type is not None else (),
         )
         known_head = owner.states.head(job_id)
-        events = d.decide_submission(known_head, submission, owner.partition, now)
+        kept = owner.states.cancels.of(job_id) if known_head is None else None
+        events = d.decide_submission(known_head, submission, owner.partition, now, kept)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
             self._forward(owner, record, home, key)
@@ -143,7 +147,12 @@ class Intake:
     def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
-        events = d.decide_cancel(job, body) if isinstance(body, e.CancelCommand) else d.decide_operator_retry(job, body)
+        if isinstance(body, e.CancelCommand):
+            if job is None:
+                return self._keep_cancel(owner, job_id, body)
+            events = d.decide_cancel(job, body)
+        else:
+            events = d.decide_operator_retry(job, body)
         if head is None or job is None:
             owner.append(About(None, 0, job_id.encode()), events)
             return Taken(None, events)
@@ -156,6 +165,46 @@ class Intake:
         if events:
             owner.append(About(None, 0, body.type.encode()), events)
         return Taken(None, events)
+
+    def _keep_cancel(self, owner: Owner, job_id: str, body: e.CancelCommand) -> Taken:
+        """A cancel that came before its job. The job's home may be another partition: all of them are told."""
+        events = d.decide_cancel(None, body, owner.states.cancels.oldest_to_drop())
+        about = About(job_id, 0, job_id.encode())
+        owner.append(about, events)
+        if not body.relayed:
+            about = replace(about, causation_id=f"p{owner.partition}@{owner.seq - 1}")
+            event = e.Event(replace(body, relayed=True))
+            for partition in range(self._partitions):
+                if partition != owner.partition:
+                    owner.unnumbered(self._topics.commands, partition, about, event)
+        return Taken(None, events)
+
+    def _resolve(self, owner: Owner, job_id: str, body: e.ResolveCommand) -> Taken:
+        """An effect's outcome on a person's word; on the trace of the job that started the call last."""
+        known = owner.states.idempotency_at(body.key)
+        holder = job_id if known is None else known[1].job_id
+        head, job = owner.states.head(holder), owner.states.job(holder)
+        events = decide_resolve(known, job, body, self._answer_refusal(body))
+        if head is None or job is None:
+            owner.append(About(None, 0, job_id.encode()), events)
+        else:
+            owner.append(About.job(holder, head, job.attempt, owner.partition, job.last_seq), events)
+        return Taken(None, events)
+
+    def _answer_refusal(self, body: e.ResolveCommand) -> str | None:
+        """Why an answer cannot be recorded: checked as an effect's own is, since any producer may have sent it."""
+        data, ref = body.answer, body.answer_ref
+        if ref is None:
+            limit = self._deployment.settings.body_limit_bytes
+            if data is not None and len(data) > limit:
+                return f"the answer has {len(data)} bytes, over the limit of {limit}; it belongs in the blob store"
+            return None if data is None else answer_refusal(data)
+        if self._deployment.blobs is None:
+            return f"the answer {ref} is in a blob store, but this worker has none (--blobs)"
+        try:
+            return answer_refusal(self._deployment.blobs.get(ref))
+        except BlobMissing as error:
+            return str(error)
 
     def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
         event = e.Event(

@@ -12,13 +12,16 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.compensate import current_key
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import scrub, scrub_text
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, NotHere, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.runtime.cache import read_cache
+from rewindq.engine.runtime.compensations import reference
 from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from rewindq.engine.runtime.deployment import BodyTooLarge
 from rewindq.engine.runtime.failures import classify
 
 from .leases import Leases
@@ -101,11 +104,17 @@ class LiveSession:
             raise AttemptEnded("a lease was lost")
         return await self._gate.perform(call)
 
+    def current_key(self, key: str) -> str:
+        """The key under which the effect is called now."""
+        return current_key(key, self._run.owner.states.idempotency_at)
+
     def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
         """What the recorded state allows."""
         self._alive()
         if self._run.secrets and request.meta is not None:
             request = request._replace(meta=scrub(request.meta, self._run.secrets))
+        if request.compensation is not None:
+            request = self._with_compensation(request, request.compensation)
         states = self._run.owner.states
         unstable = d.unstable_key(states.open_effects(self.job_id), request)
         if unstable is not None:
@@ -118,6 +127,20 @@ class LiveSession:
             self._run.flush((decision.event,))
             self._attempts.wake()
         return decision
+
+    def _with_compensation(self, request: d.EffectRequest, given: bytes) -> d.EffectRequest:
+        """The request with what undoes it as it is recorded: in the blob store where it is large."""
+        if scrub(given, self._run.secrets) != given:
+            raise BadStep(
+                f"effect {request.name!r}: compensate= records the arguments, and one holds a secret of the payload; "
+                "pass a reference, and let the compensation look the secret up",
+                step=request.step,
+            )
+        try:
+            inline, ref = self._deployment.large(given)
+        except BodyTooLarge as error:
+            raise BadStep(f"effect {request.name!r}: what undoes it: {error}", step=request.step) from error
+        return request._replace(compensation=inline, compensation_ref=ref)
 
     def _holder_runs(self, known: s.Idempotency) -> bool:
         if known.job_id == self.job_id:
@@ -136,10 +159,14 @@ class LiveSession:
 
     def answer_of(self, record: s.Idempotency) -> bytes | None:
         """A recorded answer's bytes."""
-        if record.answer_ref is None:
-            return record.answer
+        return self.stored(record.answer, record.answer_ref)
+
+    def stored(self, inline: bytes | None, ref: str | None) -> bytes | None:
+        """A recorded body, fetched from the blob store where it is large. Raises BlobMissing."""
+        if ref is None:
+            return inline
         assert self._deployment.blobs is not None
-        return self._deployment.blobs.get(record.answer_ref)
+        return self._deployment.blobs.get(ref)
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
         """Records the outcome."""
@@ -170,6 +197,10 @@ class LiveSession:
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
         return self._attempts.app.type_of(handler_or_type)
+
+    def compensation(self, given: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A compensation's name in the log."""
+        return reference(self._attempts.app, given, args, kwargs)
 
     def decide(self, step: str, value: bytes, because: bytes | None) -> None:
         """Records a decision."""

@@ -27,6 +27,7 @@ from rewindq.engine.runtime.deployment import Deployment
 from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
 from .committer import Committer
+from .compensating import undo_in
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
@@ -266,7 +267,8 @@ class Worker:
         job_type = self._loaded.app.types.get(head.type)
         about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
         reason = f"its worker {job.worker} no longer owns partition {owner.partition}"
-        events = decide_lost(job, job_type.max_lost if job_type is not None else 3, reason)
+        max_lost = job_type.max_lost if job_type is not None else 3
+        events = decide_lost(job, max_lost, reason, undo_in(owner, job_id))
         owner.append(about, (*doubts(owner.states.open_effects(job_id), "its worker was lost in the call"), *events))
         if isinstance(events[-1].body, e.MovedToInvestigation):
             self._intake.investigate(owner, about, events[-1])

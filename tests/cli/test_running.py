@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import signal
 
 import pytest
+from rich.console import Console
 from tests.support.cli import Shell
 
+from rewindq.engine.core import state as s
+from rewindq.engine.runtime.commands import CommandOutcome, cancel_job
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.past import FoundJob
 from rewindq.engine.runtime.settings import load_settings
+from rewindq.tools.cli.jobs import _print_outcome
 
 APP = "tests.support.apps:app"
 pytestmark = pytest.mark.process
@@ -84,11 +91,85 @@ def test_commands_are_carried_out_by_a_running_worker(shell: Shell) -> None:
     assert shell.run_inside("jobs", "show", "bad", "--json").json["attempt"] == 2
 
 
+def test_a_person_resolves_an_effect_and_the_job_goes_on(shell: Shell) -> None:
+    shell.run_inside("submit", "wire", "--payload", '{"to": "x y"}', "--id", "w 1")
+    shell.run("worker", "--app", APP, "--until-idle")
+    (effect,) = shell.run_inside("effects", "list", "--in-doubt", "--job", "w 1", "--json").json["effects"]
+    key = effect["key"]
+    assert key in shell.run_inside("effects", "list").out
+    reason = shell.run_inside("jobs", "show", "w 1", "--json").json["failure"]["reason"]
+    assert shlex.split(reason.split("`")[1])[3] == key
+    why = ("--reason", "asked the bank")
+    assert shell.run_inside("effects", "resolve", key, *why).code == 2
+    assert shell.run_inside("effects", "resolve", key, "--failed", "--succeeded", "1", *why).code == 2
+    assert shell.run_inside("effects", "resolve", key, "--failed", "--reason", " ").code == 2
+    assert shell.run_inside("effects", "resolve", key, "--succeeded", "{", *why).code == 2
+    assert shell.run_inside("effects", "resolve", "no/such/key", "--failed", *why).code == 5
+    worker = shell.start("worker", "--app", APP)
+    try:
+        shell.run_inside("submit", "echo", "--wait")
+        told = shell.run_inside("effects", "resolve", key, "--succeeded", '"r1"', *why, "--by", "ann", "--json")
+        assert (told.code, told.json["status"], told.json["command"]["state"]) == (0, "succeeded", "done")
+        again = shell.run_inside("effects", "resolve", key, "--failed", *why)
+        assert again.code == 4
+        assert "recorded as succeeded" in again.err
+        assert shell.run_inside("jobs", "retry", "w 1", *why).code == 0
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    shown = shell.run_inside("jobs", "show", "w 1", "--json").json
+    assert (shown["status"], shown["result"]) == ("succeeded", "r1")
+    events = shell.run_inside("trace", "w 1", "--json").json["events"]
+    (resolved,) = [event for event in events if event["type"] == "EffectResolved"]
+    assert resolved["body"].items() >= {"actor": "ann", "reason": "asked the bank", "answer": "r1"}.items()
+
+
 def test_a_command_waits_for_a_worker(shell: Shell) -> None:
     shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
     shown = shell.run_inside("jobs", "cancel", "later", "--reason", "not wanted")
     assert shown.code == 0
     assert "is queued: no worker runs" in shown.out
+    assert shell.run("worker", "--app", APP, "--until-idle", "--json").code == 0
+    assert shell.run_inside("jobs", "show", "later", "--json").json["status"] == "cancelled"
+
+
+def test_a_cancel_of_a_job_that_the_worker_has_not_seen_is_kept_and_told(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "--id", "x")
+    with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
+        found = FoundJob("y", 0, s.JobHead("echo", "y", None, 0, 0, 0, ""), s.JobState(s.WAITING))
+        worker = shell.start("worker", "--app", APP)
+        try:
+            shell.run_inside("submit", "echo", "--wait")
+            assert cancel_job(deployment, found, "not wanted", None, 20).state == "kept"
+            shell.run_inside("submit", "echo", "--id", "y", "--wait")
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            worker.communicate(timeout=60)
+    shown = shell.run_inside("jobs", "show", "y", "--json").json
+    assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "not wanted")
+
+
+def test_a_kept_cancel_says_when_it_takes_effect() -> None:
+    out = io.StringIO()
+    job = {"job_id": "y", "status": "waiting", "attempt": 0}
+    _print_outcome(Console(file=out, width=120), job, CommandOutcome("c1", "kept"), True)
+    assert "the command c1 is kept: the job is cancelled when it is taken in" in out.getvalue()
+
+
+def test_after_a_kill_another_process_goes_on_undoing(shell: Shell) -> None:
+    app, ledger = "tests.support.undoing_outside:app", shell.folder / "ledger"
+    shell.run_inside("submit", "order", "--payload", json.dumps({"ledger": str(ledger)}), "--id", "o1")
+    killed = shell.run("worker", "--app", app, "--until-idle")
+    assert killed.code not in (0, 3)
+    assert ledger.read_text().splitlines() == ["charge", "refund r1"]
+    assert shell.run("worker", "--app", app, "--until-idle").code == 0
+    assert ledger.read_text().splitlines() == ["charge", "refund r1", "refund r1"]
+    shown = shell.run_inside("jobs", "show", "o1", "--json").json
+    assert shown["status"] == "investigation"
+    assert shown["failure"]["reason"] == "sold out (validation is never retried); compensated: charge"
+    out = shell.run_inside("effects", "list", "--job", "o1").out
+    assert "succeeded (compensation: succeeded)" in out
+    assert shell.run_inside("verify", "--json").json["ok"]
 
 
 def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:

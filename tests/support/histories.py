@@ -54,7 +54,8 @@ class Writer:
         due = self._draw(st.none() | st.integers(START, START + 9))
         if job is None:
             accepted = e.JobAccepted("t", job_id, b"{}", None, "d", self._draw(st.integers(-9, 9)), due, START, 0)
-            return [Event(accepted), Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff"))]
+            kept = Event(e.CancelKept("early", "ann", "c"))
+            return [Event(accepted), kept, Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff"))]
         cancelled = Event(e.JobCancelled("wrong", "ann", "c"), status="fail")
         if job.status == s.INVESTIGATION:
             return [cancelled, Event(e.RetryRequested("fixed", "ann", "c"))]
@@ -72,6 +73,8 @@ class Writer:
             e.RetryScheduled("transient", 5, START + self._draw(st.integers(0, 9))),
             e.JobSucceeded(b"1", None, 5),
             e.MovedToInvestigation("unknown", "no"),
+            e.CompensationStarted("unknown", "no", None, ("call k1",)),
+            e.CompensationEnded((), ("call k1",), "no"),
         ]
         return [*map(Event, ends), *self._effects(), self._lease(), self._change(), self._change()]
 
@@ -84,6 +87,7 @@ class Writer:
             e.EffectSucceeded(key, b"7", None, 1, "call"),
             e.EffectFailed(key, "transient", "no", None, 1),
             e.EffectInDoubt(key, "time-out"),
+            e.EffectResolved(key, "succeeded", b"8", None, "seen", "ann", "c"),
         ]
         return [started, *(Event(outcome, step=f"call {key}") for outcome in outcomes)]
 

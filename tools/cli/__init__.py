@@ -26,6 +26,7 @@ FAMILIES = {
     "doctor": ("doctor",),
     "kafka": ("kafka",),
     "demo": ("demo",),
+    "effects": ("effects",),
 }
 
 

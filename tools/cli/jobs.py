@@ -12,8 +12,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from rewindq.engine.core import state as s
 from rewindq.engine.core.times import parse_time
-from rewindq.engine.runtime.client import Client
-from rewindq.engine.runtime.commands import DONE, REFUSED, CommandOutcome, workers_running
+from rewindq.engine.runtime.client import ENDED, Client
+from rewindq.engine.runtime.commands import DONE, KEPT, REFUSED, CommandOutcome, workers_running
 from rewindq.engine.runtime.past import JobFilter, Past
 from rewindq.engine.runtime.quarantines import Quarantines
 from rewindq.engine.runtime.show import job_shown
@@ -164,6 +164,8 @@ def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
 def cancel(call: Call, job_id: JobArgument, reason: ReasonOption, timeout: TimeoutOption = 10.0) -> None:
     """Cancels a job. One that runs is stopped; a call that it was making is then in doubt, for a person.
 
+    A job that no worker has taken in yet is cancelled when it is.
+
     Example: rewindq jobs cancel order-7 --reason 'ordered twice'
     """
     _command(call, Client.cancel, job_id, reason, timeout)
@@ -183,8 +185,8 @@ def _command(call: Call, give: Callable[..., CommandOutcome], job_id: str, reaso
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
         outcome = give(client, job_id, reason, timeout=timeout if running else 0)
-        # A running job ends a moment after it was asked to.
-        cancelled = outcome.state == DONE and give is Client.cancel
+        # A running job ends a moment after it was asked to, one that no worker had seen when it is taken in.
+        cancelled = outcome.state in (DONE, KEPT) and give is Client.cancel
         job = job_shown(client.wait(job_id, timeout)) if cancelled else client.status(job_id)
     if outcome.state == REFUSED:
         raise GuardRefused(f"job {job_id}: {outcome.reason}")
@@ -197,6 +199,10 @@ def _print_outcome(console: Console, job: dict[str, Any], outcome: CommandOutcom
     print_status(console, job)
     if job["held"] is not None:
         console.print(f"it is held: {job['held']}", markup=False)
-    if outcome.state != DONE:
+    if outcome.state == KEPT and job["status"] not in ENDED:
+        console.print(
+            f"the command {outcome.command_id} is kept: the job is cancelled when it is taken in", markup=False
+        )
+    elif outcome.state not in (DONE, KEPT):
         why = "its partition's worker has not answered yet" if running else "no worker runs"
         console.print(f"the command {outcome.command_id} is queued: {why}", markup=False)

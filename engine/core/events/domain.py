@@ -38,13 +38,18 @@ class CacheRead(DomainBody, frozen=True):
 
 
 class EffectStarted(DomainBody, frozen=True):
-    """Durable before the call: from here to its outcome, the call may have happened."""
+    """Durable before the call: from here to its outcome, the call may have happened.
+
+    `compensation` is what undoes it, with the effect's arguments.
+    """
 
     key: str
     request_digest: str
     request: bytes | None
     timeout: int | None
     idempotent: bool
+    compensation: bytes | None = None
+    compensation_ref: str | None = None
 
 
 class EffectSucceeded(DomainBody, frozen=True):

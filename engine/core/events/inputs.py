@@ -22,12 +22,13 @@ class JobSubmitted(Body, frozen=True):
 
 
 class CancelCommand(Body, frozen=True):
-    """An operator asks to cancel the envelope's job."""
+    """An operator asks to cancel the envelope's job. `relayed`: by a partition that had not seen the job."""
 
     topic: ClassVar[str] = "commands"
     command_id: str
     reason: str
     actor: str
+    relayed: bool = False
 
 
 class RetryCommand(Body, frozen=True):
@@ -70,3 +71,16 @@ class LiftCommand(Body, frozen=True):
     reason: str
     actor: str
     type: str
+
+
+class ResolveCommand(Body, frozen=True):
+    """An operator tells what became of an effect in doubt: `succeeded`, with its answer, or `failed`: not done."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    key: str
+    outcome: str
+    answer: bytes | None
+    answer_ref: str | None

@@ -246,3 +246,40 @@ class ClockJumped(Body, frozen=True):
     by: int
     behind: int
     restart: int | None
+
+
+class EffectResolved(Body, frozen=True):
+    """What an operator told of an effect in doubt. `outcome`: succeeded, with its answer, or failed: not done."""
+
+    key: str
+    outcome: str
+    answer: bytes | None
+    answer_ref: str | None
+    reason: str
+    actor: str
+    command_id: str
+
+
+class CancelKept(Body, frozen=True):
+    """A cancel of a job that this partition has not seen: it is carried out when the job is accepted here."""
+
+    reason: str
+    actor: str
+    command_id: str
+
+
+class CompensationStarted(Body, frozen=True):
+    """The job failed for good: the effects of these steps are undone, in this order, before a person looks at it."""
+
+    failure_class: str
+    reason: str
+    exception: str | None
+    steps: tuple[str, ...]
+
+
+class CompensationEnded(Body, frozen=True):
+    """The compensations came to an end: which effects are undone, which are not, and why not."""
+
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    reason: str | None

@@ -32,6 +32,8 @@ BODIES: dict[str, e.Body] = {
     "cancelled": e.JobCancelled("wrong", "ann", "c1"),
     "cancel requested": e.CancelRequested("wrong", "ann", "c1"),
     "retry requested": e.RetryRequested("fixed", "ann", "c1"),
+    "compensation started": e.CompensationStarted("unknown", "no car", None, ("room",)),
+    "compensation ended": e.CompensationEnded(("room",), (), None),
 }
 
 #: What is allowed, and where it leads. All else is a FoldError.
@@ -46,6 +48,8 @@ TABLE: dict[str | None, dict[str, str]] = {
         "failed": "waiting",
         "to investigation": "investigation",
         "cancelled": "cancelled",
+        "compensation started": "waiting",
+        "compensation ended": "waiting",
     },
     "delayed": {
         "started": "running",
@@ -69,6 +73,8 @@ TABLE: dict[str | None, dict[str, str]] = {
         "to investigation": "investigation",
         "cancelled": "cancelled",
         "cancel requested": "running",
+        "compensation started": "waiting",
+        "compensation ended": "running",
     },
     "investigation": {
         "cancelled": "cancelled",
@@ -166,6 +172,20 @@ def test_what_could_not_become_a_job_is_parked_as_one() -> None:
     assert after.finished_at == AT.timestamp
 
 
+def test_what_is_to_be_undone_outlives_attempts_and_ends_when_nothing_is_left() -> None:
+    failure = s.Failure("unknown", "no car", "charge")
+    job = evolve_job(state_of("running"), BODIES["compensation started"], AT)
+    assert (job.compensating, job.failures, job.lost) == (failure, {}, 0)
+    for event in ("started", "lost", "started", "handed back", "started", "retry scheduled", "started"):
+        job = evolve_job(job, BODIES[event], AT)
+        assert job.compensating == failure
+    left = evolve_job(job, e.CompensationEnded((), ("room",), "closed"), AT)
+    parked = evolve_job(left, BODIES["to investigation"], AT)
+    assert evolve_job(parked, BODIES["retry requested"], AT).compensating == failure
+    assert evolve_job(parked, BODIES["cancelled"], AT).compensating is None
+    assert evolve_job(job, BODIES["compensation ended"], AT).compensating is None
+
+
 # --- what is known under an effect's key ---
 
 STARTED = e.EffectStarted("k", "sha256:1", None, None, False)
@@ -177,7 +197,9 @@ OUTCOMES: dict[str, e.Body] = {
 
 
 def test_a_started_effect_names_who_started_it() -> None:
-    assert evolve_idempotency(None, STARTED, AT) == s.Idempotency(s.STARTED, "sha256:1", "job", 3, "charge")
+    known = evolve_idempotency(None, STARTED, AT)
+
+    assert known == s.Idempotency(s.STARTED, "sha256:1", "job", 3, "charge", changed_at=AT.timestamp)
 
 
 @pytest.mark.parametrize("status", OUTCOMES)
@@ -186,6 +208,7 @@ def test_an_outcome_keeps_the_digest_and_the_holder(status: str) -> None:
 
     assert known is not None
     assert (known.status, known.request_digest, known.job_id, known.attempt) == (status, "sha256:1", "job", 3)
+    assert known.changed_at == AT.timestamp
 
 
 @pytest.mark.parametrize("status", OUTCOMES)
