@@ -20,6 +20,7 @@ from rewindq.engine.runtime.trace import job_detail
 
 from .errors import GuardRefused
 from .options import Call, command
+from .program import Group
 from .tables import cell, print_table, short, short_time
 
 STATUSES = (s.WAITING, s.DELAYED, s.RUNNING, s.RETRYING, s.SUCCEEDED, s.INVESTIGATION, s.CANCELLED)
@@ -33,7 +34,9 @@ TimeoutOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    jobs = typer.Typer(name="jobs", help="Lists and shows jobs, cancels them, sends them back.", no_args_is_help=True)
+    jobs = typer.Typer(
+        name="jobs", cls=Group, help="Lists and shows jobs, cancels them, sends them back.", no_args_is_help=True
+    )
     command(jobs, "list")(list_jobs)
     command(jobs, "show")(show_job)
     command(jobs, "cancel")(cancel)

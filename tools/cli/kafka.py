@@ -10,9 +10,11 @@ import typer
 from ..kafka_local import LocalKafka, LocalKafkaError, start, stop
 from .errors import FAILED
 from .options import Call, command
+from .program import Group
 
 kafka_app = typer.Typer(
     name="kafka",
+    cls=Group,
     help="A real local Kafka on this machine's Java, for development and tests.",
     no_args_is_help=True,
 )

@@ -83,7 +83,7 @@ def submit(
         raise typer.BadParameter("give one of --payload, --file and -")
     loaded = load_app(app).app if app is not None else None
     common = Submission(type_, {}, key, job_id, delay, priority)
-    with call.deployment() as deployment, Client(deployment=deployment, app=loaded) as client:
+    with call.deployment(create=True) as deployment, Client(deployment=deployment, app=loaded) as client:
         if file is None and source is None:
             _submit_one(call, client, common, payload, timeout if wait else None)
         else:
