@@ -132,8 +132,18 @@ def _end(attempt: dict[str, Any], record: e.EventRecord, event: e.Event, positio
         attempt["failure"] = {"class": "attempt_lost", "reason": body.reason, "step": event.step}
 
 
+def duplicates_of(records: Iterable[TraceRecord]) -> list[dict[str, Any]]:
+    """Later submissions of the job's id: where each was recorded, and whether its content is the job's."""
+    return [
+        {"position": f"p{entry.partition}@{entry.record.seq + index}", "same": event.body.same}
+        for entry in records
+        for index, event in enumerate(entry.record.events)
+        if isinstance(event.body, e.SubmissionDuplicated)
+    ]
+
+
 def job_detail(past: Past, job_id: str) -> dict[str, Any]:
-    """What `jobs show` adds to a job: attempts, payload, result. Raises NotFound, LogDamaged."""
+    """What `jobs show` adds to a job: attempts, payload, result, duplicates. Raises NotFound, LogDamaged."""
     found, records = read_trace(past, job_id)
     head, state, deployment = found.head, found.state, past.deployment
     return {
@@ -145,6 +155,7 @@ def job_detail(past: Past, job_id: str) -> dict[str, Any]:
         "parent": head.parent,
         "due": None if state.due is None else format_time(state.due),
         "cancel_reason": state.cancel_reason,
+        "duplicates": duplicates_of(records),
     }
 
 

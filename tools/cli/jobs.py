@@ -126,6 +126,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         "parent": detail["parent"],
         "failure": _failure(job) or None,
         "cancelled": detail["cancel_reason"],
+        "duplicates": _duplicates(detail["duplicates"]),
     }
     for name, value in facts.items():
         if value is not None:
@@ -136,6 +137,15 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
     if detail["attempts"]:
         headings = ("attempt", "outcome", "began", "ms", "position", "worker", "failure")
         print_table(console, headings, map(_attempt_row, detail["attempts"]))
+
+
+def _duplicates(found: list[dict[str, Any]]) -> str | None:
+    """How often the id was submitted again; other content under it was never run, and somebody may miss it."""
+    other = [one["position"] for one in found if not one["same"]]
+    if not found:
+        return None
+    text = f"submitted again {len(found)} times"
+    return f"{text}, with other content that was never run at {', '.join(other)}" if other else text
 
 
 def print_status(console: Console, job: dict[str, Any]) -> None:
