@@ -21,6 +21,7 @@ from rewindq.engine.runtime.app import AppError, load_app
 from rewindq.engine.runtime.deployment import Deployment, NotCreated
 from rewindq.engine.runtime.pending import read_from
 from rewindq.engine.runtime.settings import Settings
+from rewindq.engine.runtime.show import time_shown
 
 from .errors import FAILED, NO_SUCH_THING
 
@@ -113,7 +114,7 @@ def _clock(deployment: Deployment) -> Check:
         return Check(
             "clock",
             False,
-            f"{format_time(now)} here, but the newest record is of {format_time(newest)}: set the clock by NTP",
+            f"{format_time(now)} here, but the newest record is of {time_shown(newest)}: set the clock by NTP",
         )
     told = f", newest record {(now - newest) / 1e6:.0f} s ago" if newest else ""
     return Check("clock", True, f"{format_time(now)}{told}")

@@ -85,7 +85,14 @@ def list_jobs(
 def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> None:
     headings = ("submitted", "status", "try", "type", "job", "failure")
     rows = (
-        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _failure(job))
+        (
+            short_time(job["submitted_at"]),
+            job["status"],
+            job["attempt"],
+            job["type"],
+            job["job_id"],
+            short(_failure(job), 100),
+        )
         for job in jobs
     )
     if jobs:
@@ -98,7 +105,7 @@ def _failure(job: dict[str, Any]) -> str:
     if failure is None:
         return ""
     step = f" at {failure['step']}" if failure["step"] else ""
-    return short(f"{failure['class']}{step}: {failure['reason']}", 100)
+    return f"{failure['class']}{step}: {failure['reason']}"
 
 
 def show_job(call: Call, job_id: JobArgument) -> None:
@@ -135,8 +142,11 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         console.print(f"  {name}")
         console.print_json(data=detail[name], indent=2)
     if detail["attempts"]:
-        headings = ("attempt", "outcome", "began", "ms", "position", "worker", "failure")
+        headings = ("attempt", "outcome", "began", "ms", "position", "worker")
         print_table(console, headings, map(_attempt_row, detail["attempts"]))
+    for attempt in detail["attempts"]:
+        if attempt["failure"] is not None:
+            console.print(f"attempt {attempt['attempt']}  {_failure(attempt)}", markup=False)
 
 
 def _duplicates(found: list[dict[str, Any]]) -> str | None:
@@ -154,7 +164,6 @@ def print_status(console: Console, job: dict[str, Any]) -> None:
 
 
 def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
-    failure = attempt["failure"]
     return (
         attempt["attempt"],
         attempt["outcome"],
@@ -162,7 +171,6 @@ def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
         attempt["duration_ms"],
         attempt["position"],
         attempt["worker"],
-        "" if failure is None else short(f"{failure['class']}: {failure['reason']}", 100),
     )
 
 
