@@ -48,6 +48,9 @@ def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
         running = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--json")
         assert running.code == 4
         assert "is running" in running.json["error"]["message"]
+        planned = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--dry-run", "--json")
+        assert planned.code == 0
+        assert len(planned.json["members"]) == 1
     finally:
         worker.send_signal(signal.SIGTERM)
         out, _ = worker.communicate(timeout=60)
@@ -108,6 +111,16 @@ def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:
     verified = shell.run_inside("verify", "--json").json
     assert verified["ok"], verified["violations"]
     assert verified["jobs"] == 2
+
+
+def test_what_a_rewind_to_a_position_means_is_told(own_bank: Shell) -> None:
+    position = own_bank.run_inside("trace", "d1", "--json").json["events"][1]["position"]
+    told = own_bank.run_inside("rewind", "worker", "--to", position, "--reason", "x", "--dry-run").out
+    meaning = f"{position} stands for the submission that was taken in last at or before this event: it is read again"
+    assert meaning in " ".join(told.split())
+    assert "taken in last at or before that event" in " ".join(
+        own_bank.run_inside("rewind", "--help").out.replace("│", " ").split()
+    )
 
 
 def test_verify_ends_with_3_on_damage(shell: Shell) -> None:
