@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 def start_command(
     call: Call,
     brokers: Annotated[int, typer.Option(help="1, or 3 with every record on three brokers.")] = 1,
-    port: Annotated[int | None, typer.Option(help="The first broker's port; free ones by default.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The first broker's port; free ones by default.")
+    ] = None,
     folder: _Dir = _DEFAULT_DIR,
 ) -> None:
     """Starts a local cluster and returns once it answers.
