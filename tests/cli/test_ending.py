@@ -20,7 +20,8 @@ def ended(shell: Shell, *arguments: str, stdout: int) -> tuple[int, str]:
     done = subprocess.run(
         shell.command(*arguments),
         cwd=shell.folder,
-        env=shell.environment,
+        # With buffers, as people run it: what is left in them fails once more at the interpreter's end.
+        env={**shell.environment, "PYTHONUNBUFFERED": ""},
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,

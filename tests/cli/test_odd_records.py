@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 from tests.support.apps import Text, app
 from tests.support.cli import Shell
 from tests.support.shop import Shop
@@ -14,6 +16,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import values
 from rewindq.engine.core.refused import DEPTH_MAX
 from rewindq.engine.runtime.show import RAW_MAX, payload_shown
+from rewindq.tools.cli.replay_tables import _table
 
 DEEP = b"[" * 5000 + b"]" * 5000
 ODD_TIME = 2**62
@@ -87,3 +90,12 @@ def test_what_went_wrong_is_whole_in_detail_and_cut_in_lists(shell: Shell) -> No
         assert "…" not in told
         assert max(map(len, told.splitlines())) <= 80
     assert "…" in shell.run_inside("jobs", "list").out
+
+
+def test_an_attempts_reason_is_whole_in_a_replays_tables() -> None:
+    reason = " ".join(f"word{n}" for n in range(100))
+    attempt = {"attempt": 1, "outcome": "failed", "failed_step": None, "reason": reason}
+    table = _table("attempts", [attempt], {"n": "attempt", "reason": "reason"})
+    told = io.StringIO()
+    Console(file=told, width=60).print(table)
+    assert {"word50", "word99"} <= set(told.getvalue().split())
