@@ -169,9 +169,11 @@ def _dry_run_shown(job_id: str, attempt: Attempt, reply: Reply) -> Replayed:
 
 
 def check_loaded(reply: Reply, app: str) -> None:
-    """Raises AppError when the app could not even be imported."""
+    """Raises AppError when the app could not even be imported, Refused when it was not run as asked."""
     if reply.outcome == "unloadable":
         raise AppError(reply.reason or f"app {app!r} cannot be loaded")
+    if reply.outcome == "refused":
+        raise Refused(reply.reason or f"app {app!r} refused the replay")
 
 
 def _open(reply: Reply) -> bool:

@@ -32,7 +32,8 @@ class Request(msgspec.Struct, frozen=True):
     """What a child is to replay. `records` are the job's event records, encoded; `head` is the job's, as stored.
 
     `mode` is dry-run or fork; `base` the position from which a fork runs anew; `cwd_app` the app as `module:attribute`.
-    `limit` seconds bound the handler. `folder` is the only one in which files may be written.
+    `limit` seconds bound the handler. `folder` is the only one in which files may be written. `changes` are the
+    payload's paths that were changed.
     """
 
     mode: str
@@ -50,12 +51,14 @@ class Request(msgspec.Struct, frozen=True):
     branch: str | None = None
     folder: str | None = None
     limit: float = 300.0
+    changes: tuple[str, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):
     """What a replay came to. `records` are a fork's own: `(lifecycle or domain, encoded record)`.
 
-    `divergences` are JSON, as INTERFACE shows them. `outcome`: succeeded, failed, unfinished or blocked.
+    `divergences` are JSON, as INTERFACE shows them. `outcome`: succeeded, failed, unfinished or blocked;
+    refused or unloadable where nothing ran.
     """
 
     outcome: str

@@ -42,7 +42,7 @@ def test_a_running_worker_is_scraped_where_it_was_told(shell: Shell, host: str, 
     worker = shell.start("worker", "--app", APP, "--metrics-port", str(port), *given)
     try:
         refused = ["deposit", "--payload", '{"account": "a", "amount": 0}', "--wait"]
-        assert shell.run_inside("submit", "echo", "--wait").code == 0
+        assert shell.run_inside("submit", "echo", "--payload", "{}", "--wait").code == 0
         assert shell.run_inside("submit", *refused).code == 1
         samples = scrape(host, port)
         with pytest.raises(urllib.error.URLError):

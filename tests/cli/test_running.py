@@ -41,7 +41,7 @@ def test_several_processes_share_the_work(shell: Shell) -> None:
 
 
 def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "first")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "first")
     worker = shell.start("worker", "--app", APP, "--json")
     try:
         waited = shell.run("submit", "echo", "--payload", '{"text": "x"}', "--id", "j1", "--wait", "--json")
@@ -55,6 +55,9 @@ def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
         running = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--json")
         assert running.code == 4
         assert "is running" in running.json["error"]["message"]
+        planned = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--dry-run", "--json")
+        assert planned.code == 0
+        assert len(planned.json["members"]) == 1
     finally:
         worker.send_signal(signal.SIGTERM)
         out, _ = worker.communicate(timeout=60)
@@ -63,18 +66,18 @@ def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
 
 
 def test_a_wait_that_is_over(shell: Shell) -> None:
-    shown = shell.run_inside("submit", "echo", "--wait", "--timeout", "0.2", "--json")
+    shown = shell.run_inside("submit", "echo", "--payload", "{}", "--wait", "--timeout", "0.2", "--json")
     assert shown.code == 1
     assert shown.json["jobs"][0]["status"] == "waiting"
     assert "did not end within 0.2 s" in shown.err
 
 
 def test_commands_are_carried_out_by_a_running_worker(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "later", "--delay", "1h")
     shell.run_inside("submit", "deposit", "--id", "bad", "--payload", '{"account": "a", "amount": 0}')
     worker = shell.start("worker", "--app", APP)
     try:
-        shell.run_inside("submit", "echo", "--wait", "--json")
+        shell.run_inside("submit", "echo", "--payload", "{}", "--wait", "--json")
         cancelled = shell.run("jobs", "cancel", "later", "--reason", "not wanted", "--json")
         assert cancelled.code == 0
         assert (cancelled.json["status"], cancelled.json["command"]["state"]) == ("cancelled", "done")
@@ -125,7 +128,7 @@ def test_a_person_resolves_an_effect_and_the_job_goes_on(shell: Shell) -> None:
 
 
 def test_a_command_waits_for_a_worker(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "later", "--delay", "1h")
     shown = shell.run_inside("jobs", "cancel", "later", "--reason", "not wanted")
     assert shown.code == 0
     assert "is queued: no worker runs" in shown.out
@@ -191,8 +194,18 @@ def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:
     assert verified["jobs"] == 2
 
 
+def test_what_a_rewind_to_a_position_means_is_told(own_bank: Shell) -> None:
+    position = own_bank.run_inside("trace", "d1", "--json").json["events"][1]["position"]
+    told = own_bank.run_inside("rewind", "worker", "--to", position, "--reason", "x", "--dry-run").out
+    meaning = f"{position} stands for the submission that was taken in last at or before this event: it is read again"
+    assert meaning in " ".join(told.split())
+    assert "taken in last at or before that event" in " ".join(
+        own_bank.run_inside("rewind", "--help").out.replace("│", " ").split()
+    )
+
+
 def test_verify_ends_with_3_on_damage(shell: Shell) -> None:
-    receipt = shell.run_inside("submit", "echo", "--id", "lost", "--json").json["jobs"][0]
+    receipt = shell.run_inside("submit", "echo", "--payload", "{}", "--id", "lost", "--json").json["jobs"][0]
     with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
         place = (deployment.topics.jobs, receipt["partition"])
         deployment.log.set_offsets(deployment.group, {place: receipt["offset"] + 1})

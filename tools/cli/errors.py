@@ -69,7 +69,8 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (StoreAhead, FAILED),
     (GapInLog, FAILED),
     (UndecodableRecord, FAILED),
-    (TimeoutError, FAILED),
+    # TimeoutError is one; others are of folders and files that cannot be read or written, and name them.
+    (OSError, FAILED),
 )
 
 

@@ -21,6 +21,7 @@ from rewindq.engine.runtime.trace import job_detail
 
 from .errors import GuardRefused
 from .options import Call, command
+from .program import Group
 from .tables import cell, print_table, short, short_time
 
 STATUSES = (s.WAITING, s.DELAYED, s.RUNNING, s.RETRYING, s.SUCCEEDED, s.INVESTIGATION, s.CANCELLED)
@@ -34,7 +35,9 @@ TimeoutOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    jobs = typer.Typer(name="jobs", help="Lists and shows jobs, cancels them, sends them back.", no_args_is_help=True)
+    jobs = typer.Typer(
+        name="jobs", cls=Group, help="Lists and shows jobs, cancels them, sends them back.", no_args_is_help=True
+    )
     command(jobs, "list")(list_jobs)
     command(jobs, "show")(show_job)
     command(jobs, "cancel")(cancel)
@@ -84,7 +87,14 @@ def list_jobs(
 def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> None:
     headings = ("submitted", "status", "try", "type", "job", "remark")
     rows = (
-        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _remark(job))
+        (
+            short_time(job["submitted_at"]),
+            job["status"],
+            job["attempt"],
+            job["type"],
+            job["job_id"],
+            short(_remark(job), 100),
+        )
         for job in jobs
     )
     if jobs:
@@ -94,7 +104,7 @@ def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> Non
 
 def _remark(job: dict[str, Any]) -> str:
     """What a list says about a job: why it is held, else its failure."""
-    return _failure(job) if job["held"] is None else short(f"held: {job['held']}", 100)
+    return _failure(job) if job["held"] is None else f"held: {job['held']}"
 
 
 def _failure(job: dict[str, Any]) -> str:
@@ -102,7 +112,7 @@ def _failure(job: dict[str, Any]) -> str:
     if failure is None:
         return ""
     step = f" at {failure['step']}" if failure["step"] else ""
-    return short(f"{failure['class']}{step}: {failure['reason']}", 100)
+    return f"{failure['class']}{step}: {failure['reason']}"
 
 
 def show_job(call: Call, job_id: JobArgument) -> None:
@@ -131,6 +141,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         "parent": detail["parent"],
         "failure": _failure(job) or None,
         "cancelled": detail["cancel_reason"],
+        "duplicates": _duplicates(detail["duplicates"]),
     }
     for name, value in facts.items():
         if value is not None:
@@ -139,8 +150,20 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         console.print(f"  {name}")
         console.print_json(data=detail[name], indent=2)
     if detail["attempts"]:
-        headings = ("attempt", "outcome", "began", "ms", "position", "worker", "failure")
+        headings = ("attempt", "outcome", "began", "ms", "position", "worker")
         print_table(console, headings, map(_attempt_row, detail["attempts"]))
+    for attempt in detail["attempts"]:
+        if attempt["failure"] is not None:
+            console.print(f"attempt {attempt['attempt']}  {_failure(attempt)}", markup=False)
+
+
+def _duplicates(found: list[dict[str, Any]]) -> str | None:
+    """How often the id was submitted again; other content under it was never run, and somebody may miss it."""
+    other = [one["position"] for one in found if not one["same"]]
+    if not found:
+        return None
+    text = f"submitted again {len(found)} times"
+    return f"{text}, with other content that was never run at {', '.join(other)}" if other else text
 
 
 def print_status(console: Console, job: dict[str, Any]) -> None:
@@ -149,7 +172,6 @@ def print_status(console: Console, job: dict[str, Any]) -> None:
 
 
 def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
-    failure = attempt["failure"]
     return (
         attempt["attempt"],
         attempt["outcome"],
@@ -157,7 +179,6 @@ def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
         attempt["duration_ms"],
         attempt["position"],
         attempt["worker"],
-        "" if failure is None else short(f"{failure['class']}: {failure['reason']}", 100),
     )
 
 

@@ -123,7 +123,7 @@ def _told(report: Report) -> str:
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int, instance: str | None) -> Report:
     """Runs children of this same program. They get the settings by the environment: addresses may hold passwords."""
     load_app(options.app)  # an app that cannot be loaded is told once, here
-    with call.deployment() as deployment:
+    with call.deployment(create=True) as deployment:
         deployment.ensure_topics()
         partitions, tally = deployment.partitions, Tally(deployment)
 
