@@ -85,15 +85,22 @@ async def _run(worker: Worker, options: DaemonOptions, reports: IO[str] | None) 
 
 
 async def _tell(worker: Worker, reports: IO[str] | None) -> None:
-    while True:
-        _write(worker.report, reports)
+    while _write(worker.report, reports):
         await asyncio.sleep(REPORT_EVERY)
+    log.warning("the supervisor is gone; ending in order")
+    worker.stop()
 
 
-def _write(report: Report, reports: IO[str] | None) -> None:
-    if reports is not None:
+def _write(report: Report, reports: IO[str] | None) -> bool:
+    """Whether somebody reads it."""
+    if reports is None:
+        return True
+    try:
         reports.write(json.dumps(vars(report)) + "\n")
         reports.flush()
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:

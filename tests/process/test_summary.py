@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -44,6 +45,25 @@ def test_the_summary_counts_what_a_killed_process_did(tmp_path: Path) -> None:
     assert "a worker process died" in err
     assert shown.items() >= {"processed": JOBS, "succeeded": JOBS, "failed": 0}.items()
     assert ledger.read_text().count("\n") == JOBS
+
+
+def test_processes_whose_supervisor_was_killed_end_in_order(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    worker = shell.start("worker", "--app", "tests.support.apps:app", "--processes", "2")
+    children: list[int] = []
+    try:
+        wait_until(lambda: (tmp_path / ".rewindq/state").exists(), "a partition was taken")
+        children = _children(worker.pid)
+        assert len(children) == 2
+        worker.kill()
+        wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in children), "they have ended", 20)
+    finally:
+        worker.kill()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _, err = worker.communicate(timeout=30)
+    assert "the supervisor is gone" in err and "Traceback" not in err
 
 
 def test_the_log_tells_what_each_worker_did(tmp_path: Path) -> None:

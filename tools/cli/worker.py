@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -18,6 +19,15 @@ from rewindq.processors.worker.report import Report, WorkerOptions
 from rewindq.processors.worker.tally import Tally
 
 from .options import Call, command, log_to_stderr
+
+InstanceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--instance-id",
+        metavar="ID",
+        help="Static membership on Kafka: restarted within the session time-out, a worker keeps its partitions.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -52,14 +62,7 @@ def worker(
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Shown to operators; the host's name by default.")
     ] = None,
-    instance_id: Annotated[
-        str | None,
-        typer.Option(
-            "--instance-id",
-            metavar="ID",
-            help="Static membership on Kafka: restarted within the session time-out, a worker keeps its partitions.",
-        ),
-    ] = None,
+    instance_id: InstanceOption = None,
     report_fd: Annotated[int | None, typer.Option("--report-fd", hidden=True)] = None,
 ) -> None:
     """Runs jobs until SIGTERM or SIGINT: then what runs is finished, or handed back after the grace.
@@ -72,25 +75,22 @@ def worker(
         raise typer.BadParameter("give --app MODULE:ATTRIBUTE, set REWINDQ_APP, or app in rewindq.toml")
     if processes > 1 and metrics_port is not None:
         raise typer.BadParameter("--metrics-port serves one process: start one worker a port instead of --processes")
-    app_place = settings.app
-    instance = _instance(settings, instance_id)
+    place, instance = settings.app, _instance(settings, instance_id)
     if instance is not None and processes == 1:
         settings = settings.model_copy(update={"log": with_instance(settings.log, instance)})
     options = DaemonOptions(
-        app_place,
+        place,
         WorkerOptions(concurrency=concurrency, grace=grace, name=name or socket.gethostname()),
         until_idle,
         metrics_port,
         metrics_host,
     )
     if report_fd is not None:
-        with os.fdopen(report_fd, "w") as reports:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(report_fd, "w") as reports:
             run_worker(settings, options, reports)
         return
-    if processes == 1:
-        report = run_worker(settings, options)
-    else:
-        report = _supervise(call, settings, options, processes, instance)
+    several = processes > 1
+    report = _supervise(call, settings, options, processes, instance) if several else run_worker(settings, options)
     call.show(_shown(report), lambda console: console.print(_told(report)))
 
 

@@ -302,9 +302,11 @@ def test_partitions_that_stay_are_read_while_others_are_handed_over(kit: LogKit,
     settle([first], lambda: first.owner.owned == {0, 1})
     producer, revoked = log.producer(), first.owner.revoked
     told: list[list[int]] = []
+    everyone = [first]
 
     def slowly(partitions: list[int]) -> None:
         told.append(partitions)
+        everyone.append(join(log, group, [name], start=True))  # the group changes once more, which has to wait
         stays = ({0, 1} - set(partitions)).pop()
         producer.append([record(name, stays, b"stays"), record(name, partitions[0], b"goes")])
         settle([first], lambda: len(first.records) > 0)
@@ -312,8 +314,8 @@ def test_partitions_that_stay_are_read_while_others_are_handed_over(kit: LogKit,
         revoked(partitions)
 
     first.owner.revoked = slowly  # type: ignore[method-assign]
-    second = join(log, group, [name], start=True)
-    settle([first, second], lambda: _balanced([first, second], 2))
+    everyone.append(join(log, group, [name], start=True))
+    settle(everyone, lambda: len(everyone) == 3 and _balanced(everyone, 2))
     assert [one.value for one in first.records] == [b"stays"]
     assert len(told) == 1
-    settle([first, second], lambda: {one.value for one in second.records} == {b"goes"})
+    settle(everyone, lambda: {one.value for other in everyone[1:] for one in other.records} == {b"goes"})
