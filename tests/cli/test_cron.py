@@ -32,7 +32,7 @@ def test_a_worker_plans_and_the_list_shows_it(shell: Shell) -> None:
     assert shell.run_inside("cron", "list").code == 5
     worker = shell.start("worker", "--app", "bell:app", "--processes", "2")
     try:
-        waited = shell.run("submit", "ring", "--wait", "--json")
+        waited = shell.run("submit", "ring", "--payload", "{}", "--wait", "--json")
         assert waited.code == 0
         each = {"last_job": None}
         while each["last_job"] is None:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.process
 
 def test_it_is_kept_while_no_worker_runs_and_holds_when_one_starts(shell: Shell) -> None:
     for number in range(4):
-        shell.run_inside("submit", "echo", "--id", f"e{number}")
+        shell.run_inside("submit", "echo", "--payload", "{}", "--id", f"e{number}")
     added = shell.run_inside("quarantine", "add", "echo", "--reason", "garbles", "--by", "ann", "--json")
     assert added.code == 0
     expected = {"type": "echo", "state": "queued", "recorded": [], "workers_running": False}
@@ -29,18 +29,18 @@ def test_it_is_kept_while_no_worker_runs_and_holds_when_one_starts(shell: Shell)
 
 
 def test_a_running_worker_records_it_at_once(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "first")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "first")
     worker = shell.start("worker", "--app", APP, "--json")
     try:
-        assert shell.run("submit", "echo", "--id", "before", "--wait").code == 0
+        assert shell.run("submit", "echo", "--payload", "{}", "--id", "before", "--wait").code == 0
         added = shell.run("quarantine", "add", "echo", "--reason", "garbles", "--json")
         assert (added.json["state"], added.json["waiting"]) == ("done", [])
-        shell.run_inside("submit", "echo", "--id", "held")
+        shell.run_inside("submit", "echo", "--payload", "{}", "--id", "held")
         lifted = shell.run("quarantine", "lift", "echo", "--reason", "mended")
         assert lifted.code == 0
         partitions = added.json["partitions"]
         assert lifted.out.splitlines() == ["echo runs again", f"recorded on {partitions} of {partitions} partitions"]
-        assert shell.run("submit", "echo", "--id", "held", "--wait").code == 0
+        assert shell.run("submit", "echo", "--payload", "{}", "--id", "held", "--wait").code == 0
     finally:
         worker.terminate()
         worker.communicate(timeout=30)
@@ -48,7 +48,7 @@ def test_a_running_worker_records_it_at_once(shell: Shell) -> None:
 
 def test_what_is_refused(shell: Shell) -> None:
     assert shell.run_inside("quarantine", "add", "echo", "--reason", "x").code == 5, "there is no namespace yet"
-    shell.run_inside("submit", "echo")
+    shell.run_inside("submit", "echo", "--payload", "{}")
     assert shell.run_inside("quarantine", "add", "echo").code == 2
     assert shell.run_inside("quarantine", "add", "echo", "--reason", " ").code == 2
     lifted = shell.run_inside("quarantine", "lift", "echo", "--reason", "x", "--json")

@@ -110,7 +110,7 @@ def test_a_person_resolves_an_effect_and_the_job_goes_on(shell: Shell) -> None:
     assert shell.run_inside("effects", "resolve", "no/such/key", "--failed", *why).code == 5
     worker = shell.start("worker", "--app", APP)
     try:
-        shell.run_inside("submit", "echo", "--wait")
+        shell.run_inside("submit", "echo", "--payload", "{}", "--wait")
         told = shell.run_inside("effects", "resolve", key, "--succeeded", '"r1"', *why, "--by", "ann", "--json")
         assert (told.code, told.json["status"], told.json["command"]["state"]) == (0, "succeeded", "done")
         again = shell.run_inside("effects", "resolve", key, "--failed", *why)
@@ -137,14 +137,14 @@ def test_a_command_waits_for_a_worker(shell: Shell) -> None:
 
 
 def test_a_cancel_of_a_job_that_the_worker_has_not_seen_is_kept_and_told(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "x")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "x")
     with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
         found = FoundJob("y", 0, s.JobHead("echo", "y", None, 0, 0, 0, ""), s.JobState(s.WAITING))
         worker = shell.start("worker", "--app", APP)
         try:
-            shell.run_inside("submit", "echo", "--wait")
+            shell.run_inside("submit", "echo", "--payload", "{}", "--wait")
             assert cancel_job(deployment, found, "not wanted", None, 20).state == "kept"
-            shell.run_inside("submit", "echo", "--id", "y", "--wait")
+            shell.run_inside("submit", "echo", "--payload", "{}", "--id", "y", "--wait")
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.communicate(timeout=60)
@@ -154,7 +154,7 @@ def test_a_cancel_of_a_job_that_the_worker_has_not_seen_is_kept_and_told(shell: 
 
 def test_a_kept_cancel_says_when_it_takes_effect() -> None:
     out = io.StringIO()
-    job = {"job_id": "y", "status": "waiting", "attempt": 0}
+    job = {"job_id": "y", "status": "waiting", "attempt": 0, "held": None}
     _print_outcome(Console(file=out, width=120), job, CommandOutcome("c1", "kept"), True)
     assert "the command c1 is kept: the job is cancelled when it is taken in" in out.getvalue()
 

@@ -28,6 +28,20 @@ InstanceOption = Annotated[
         help="Static membership on Kafka: restarted within the session time-out, a worker keeps its partitions.",
     ),
 ]
+ConcurrencyOption = Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Jobs at once a process.")]
+IdleOption = Annotated[
+    bool, typer.Option("--until-idle", help="Ends when nothing but held jobs is waiting, delayed or running.")
+]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=1, max=65535, metavar="P", help="Serves Prometheus metrics (one process)."),
+]
+MetricsHostOption = Annotated[
+    str, typer.Option("--metrics-host", metavar="HOST", help="Where metrics are served: 0.0.0.0 for other machines.")
+]
+GraceOption = Annotated[
+    float, typer.Option("--grace", min=0, metavar="S", help="Seconds that running jobs have after SIGTERM.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,25 +54,12 @@ def worker(
     app: Annotated[
         str | None, typer.Option("--app", metavar="MODULE:ATTR", help="The app whose jobs to run; or REWINDQ_APP.")
     ] = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, metavar="N", help="Jobs at once a process.")
-    ] = 100,
+    concurrency: ConcurrencyOption = 100,
     processes: Annotated[int, typer.Option("--processes", min=1, metavar="N", help="Worker processes.")] = 1,
-    until_idle: Annotated[
-        bool,
-        typer.Option("--until-idle", help="Ends when nothing but held jobs is waiting, delayed or running."),
-    ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", min=1, max=65535, metavar="P", help="Serves Prometheus metrics (one process)."),
-    ] = None,
-    metrics_host: Annotated[
-        str,
-        typer.Option("--metrics-host", metavar="HOST", help="Where metrics are served: 0.0.0.0 for other machines."),
-    ] = "127.0.0.1",
-    grace: Annotated[
-        float, typer.Option("--grace", min=0, metavar="S", help="Seconds that running jobs have after SIGTERM.")
-    ] = 10.0,
+    until_idle: IdleOption = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = "127.0.0.1",
+    grace: GraceOption = 10.0,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Shown to operators; the host's name by default.")
     ] = None,
