@@ -45,6 +45,18 @@ class States(Protocol):
         """Stores a grant or its release."""
         ...
 
+    def held(self, resource: str) -> s.Held | None:
+        """The lease on a resource that a job of another partition holds now."""
+        ...
+
+    def set_held(self, resource: str, value: s.Held | None) -> None:
+        """Stores or removes it."""
+        ...
+
+    def set_peer(self, partition: int, epoch: int) -> None:
+        """Another partition's newest owner, as far as its requests told."""
+        ...
+
     def idempotency(self, key: str) -> s.Idempotency | None:
         """What is known under an effect's key."""
         ...
@@ -102,6 +114,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.set_aggregate(resource, after, stored)
     elif kind in _LEASE_EVENTS:
         _apply_lease_event(states, event, at)
+    elif isinstance(body, e.PeerRaised):
+        states.set_peer(body.peer, body.peer_epoch)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1
@@ -161,11 +175,17 @@ def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
 
 def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
     resource = event.resource or ""
-    if isinstance(event.body, e.LeaseAcquired):
+    body = event.body
+    if isinstance(body, e.LeaseAcquired):
         if at.token is None:
             raise FoldError(f"LeaseAcquired at seq {at.seq} has no fencing token")
-        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, event.body.ttl))
+        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, body.ttl))
+        if body.holder_partition is not None:
+            held_by = (body.ttl, body.holder_partition, body.request_id or "")
+            states.set_held(resource, s.Held(at.token, at.job_id, at.attempt, *held_by))
         return
-    held = states.lease(resource)
-    if held is not None and held.token == at.token and not held.released:
-        states.set_lease(resource, at.seq, s.Lease(held.token, held.holder, held.attempt, held.ttl, released=True))
+    lease = states.lease(resource)
+    if lease is not None and lease.token == at.token and not lease.released:
+        states.set_lease(resource, at.seq, s.Lease(lease.token, lease.holder, lease.attempt, lease.ttl, released=True))
+        if lease.ttl is not None and states.held(resource) is not None:
+            states.set_held(resource, None)

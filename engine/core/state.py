@@ -94,6 +94,17 @@ class Lease(Stored, frozen=True, array_like=True):
     released: bool = False
 
 
+class Held(Stored, frozen=True, array_like=True):
+    """A lease that a job of another partition holds now: whom to tell of its end, and under which request."""
+
+    token: int
+    holder: str
+    attempt: int
+    ttl: int
+    partition: int
+    request_id: str
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -142,7 +153,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion
+State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Held | Idempotency | AggregateVersion
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
@@ -150,6 +161,7 @@ decode_head = msgspec.msgpack.Decoder(JobHead).decode
 decode_job = msgspec.msgpack.Decoder(JobState).decode
 decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
+decode_held = msgspec.msgpack.Decoder(Held).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
 

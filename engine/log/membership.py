@@ -108,13 +108,13 @@ class GroupMember:
                 raise self._fenced([partition])
             self._fetcher.follow({(topic, partition): offset for topic, offset in offsets.items()})
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
-        self._fetcher.pause(self._keys([partition]), paused=True)
+    def pause(self, topic: str, partition: int) -> None:
+        """Stops delivering one input topic's records of a started partition, keeping its position."""
+        self._fetcher.pause([(topic, partition)], paused=True)
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
-        self._fetcher.pause(self._keys([partition]), paused=False)
+    def unpause(self, topic: str, partition: int) -> None:
+        """Delivers them again."""
+        self._fetcher.pause([(topic, partition)], paused=False)
 
     def commit(self, turn: Turn) -> list[int]:
         """Appends records and commits offsets in one transaction; returns the records' offsets."""

@@ -180,12 +180,12 @@ class Member(Protocol):
         """Begins to fetch an owned partition's input topics at these offsets (topic -> next offset)."""
         ...
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
+    def pause(self, topic: str, partition: int) -> None:
+        """Stops delivering one input topic's records of a started partition, keeping its position."""
         ...
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
+    def unpause(self, topic: str, partition: int) -> None:
+        """Delivers them again."""
         ...
 
     def commit(self, turn: Turn) -> list[int]:

@@ -23,6 +23,7 @@ class Family(StrEnum):
     TIMERS = "timers"
     RUNNING = "running"
     LEASES = "leases"
+    HELD = "held"
     IDEMPOTENCY = "idempotency"
     AGGREGATES = "aggregates"
     TRACES = "traces"

@@ -15,7 +15,7 @@ from rewindq.engine.effects.errors import (
     EffectRejected,
     InDoubt,
     LeaseUnavailable,
-    NotHere,
+    NoAnswer,
     StepError,
     WriteRefused,
 )
@@ -46,8 +46,8 @@ __all__ = [
     "FailureClass",
     "InDoubt",
     "LeaseUnavailable",
+    "NoAnswer",
     "NotFound",
-    "NotHere",
     "NotSucceeded",
     "Receipt",
     "Retry",

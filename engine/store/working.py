@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 POSITIONS = b"positions"
 COUNTS = b"counts"
+PEERS = b"peers"
 #: META keys that say where the log was read to; they differ between a live store and its rebuild on the same events.
 NOT_CONTENT = (POSITIONS,)
 
@@ -39,6 +40,7 @@ class Positions(msgspec.Struct, array_like=True):
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_positions = msgspec.msgpack.Decoder(Positions).decode
 _decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
+_decode_peers = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 
 
 def read_positions(view: View) -> Positions | None:
@@ -51,6 +53,12 @@ def read_counts(view: View) -> dict[str, int]:
     """Jobs by status."""
     data = view.get(Family.META, COUNTS)
     return {} if data is None else _decode_counts(data)
+
+
+def read_peers(view: View) -> dict[int, int]:
+    """The newest epoch of each other partition that asked for something here."""
+    data = view.get(Family.META, PEERS)
+    return {} if data is None else dict(_decode_peers(data))
 
 
 def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
@@ -78,6 +86,7 @@ class WorkingSet:
         self._turn = 1
         self._stored_turn = 0
         self.counts = read_counts(view)
+        self.peers = read_peers(view)
 
     # --- jobs ---
 
@@ -138,6 +147,23 @@ class WorkingSet:
         """Stores a grant or its release."""
         self._remember(Family.LEASES, resource, value)
         self._changes.append(Put(Family.LEASES, resource.encode(), s.encode_state(value), seq))
+
+    def held(self, resource: str) -> s.Held | None:
+        """The lease on a resource that a job of another partition holds now."""
+        return self._plain(Family.HELD, resource, s.decode_held)
+
+    def set_held(self, resource: str, value: s.Held | None) -> None:
+        """Stores or removes it."""
+        self._remember(Family.HELD, resource, value)
+        raw = resource.encode()
+        self._changes.append(
+            Delete(Family.HELD, raw) if value is None else Put(Family.HELD, raw, s.encode_state(value))
+        )
+
+    def set_peer(self, partition: int, epoch: int) -> None:
+        """Another partition's newest owner, as far as its requests told."""
+        self.peers[partition] = epoch
+        self._changes.append(Put(Family.META, PEERS, _encode(sorted(self.peers.items()))))
 
     def idempotency(self, key: str) -> s.Idempotency | None:
         """What is known under an effect's key."""

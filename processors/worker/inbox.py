@@ -25,8 +25,13 @@ Release = Callable[[list[int], bool], Coroutine[Any, Any, None]]
 class Inbox:
     """Polls a member in a thread. Implements `Ownership` for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release, urgent: str = ""
+    ) -> None:
+        """Records of the topic `urgent` do not wait behind those of others: handlers wait for them."""
         self._loop = loop
+        self._urgent_topic = urgent
+        self._urgent: deque[Record] = deque()
         self._wake = wake
         self._release = release
         self._records: deque[Record] = deque()
@@ -48,8 +53,9 @@ class Inbox:
         self._thread.start()
 
     def take(self, limit: int) -> list[Record]:
-        """Up to `limit` records in the order in which they came."""
-        found = [self._records.popleft() for _ in range(min(limit, len(self._records)))]
+        """Up to `limit` records, each topic's in the order in which they came, and the urgent ones first."""
+        found = [self._urgent.popleft() for _ in range(len(self._urgent))]
+        found += [self._records.popleft() for _ in range(min(limit, len(self._records)))]
         if len(self._records) < BUFFER_MAX:
             self._room.set()
         if self._records:
@@ -79,7 +85,7 @@ class Inbox:
     @property
     def busy(self) -> bool:
         """Whether anything waits for the loop."""
-        return bool(self._records or self._assigned)
+        return bool(self._records or self._urgent or self._assigned)
 
     def stop(self) -> None:
         """Ends polling."""
@@ -101,7 +107,7 @@ class Inbox:
                 # Without room the membership is kept alive, and hardly anything taken in.
                 records = self._member.poll(0.1) if self._room.is_set() else self._member.poll(0.0, 1)
                 if records:
-                    self._records.extend(records)
+                    self._sort_in(records)
                     if len(self._records) >= BUFFER_MAX:
                         self._room.clear()
                     self._loop.call_soon_threadsafe(self._wake)
@@ -109,6 +115,10 @@ class Inbox:
             self.error = error
             log.error("the log cannot be read any more", error=str(error))
             self._loop.call_soon_threadsafe(self._wake)
+
+    def _sort_in(self, records: list[Record]) -> None:
+        for record in records:
+            (self._urgent if record.topic == self._urgent_topic else self._records).append(record)
 
     def assigned(self, partitions: list[int]) -> None:
         """Ownership: these are ours now."""
@@ -126,9 +136,10 @@ class Inbox:
 
     def _hand_over(self, partitions: list[int], *, lost: bool) -> None:
         self._owned.difference_update(partitions)
-        kept = [record for record in self._records if record.partition in self._owned]
-        self._records.clear()
-        self._records.extend(kept)
+        for records in (self._records, self._urgent):
+            kept = [record for record in records if record.partition in self._owned]
+            records.clear()
+            records.extend(kept)
         if self._stop.is_set():
             return
         done = asyncio.run_coroutine_threadsafe(self._release(partitions, lost), self._loop)

@@ -26,6 +26,7 @@ from rewindq.engine.runtime.deployment import Deployment
 
 from .attempts import Attempts
 from .committer import Committer
+from .home import Home
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
@@ -70,6 +71,8 @@ class Worker:
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
+        self._home = Home(deployment, self._attempts.waits, self.wake)
+        self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._order: deque[int] = deque()
 
     # --- life ---
@@ -77,8 +80,8 @@ class Worker:
     async def run(self, until: Callable[[Report], bool] | None = None) -> Report:
         """Runs until `stop`, or until `until(report)` is true. Raises what made the worker unable to go on."""
         loop = asyncio.get_running_loop()
-        self._inbox = Inbox(loop, self.wake, self._release_partitions)
         topics = self.deployment.topics
+        self._inbox = Inbox(loop, self.wake, self._release_partitions, urgent=topics.commands)
         self._member: Member = self.deployment.log.join(
             self.deployment.group, (topics.jobs, topics.commands), self._inbox, name=self.worker_id
         )
@@ -192,10 +195,10 @@ class Worker:
             waiting = len(self._attempts.queues[partition])
             if waiting > READY_MAX and partition not in self._paused:
                 self._paused.add(partition)
-                self._member.pause(partition)
+                self._member.pause(self.deployment.topics.jobs, partition)
             elif waiting < READY_MAX // 2 and partition in self._paused:
                 self._paused.discard(partition)
-                self._member.unpause(partition)
+                self._member.unpause(self.deployment.topics.jobs, partition)
 
     # --- commit ---
 
@@ -272,6 +275,7 @@ class Worker:
         self._order.append(partition)
         self._attempts.queues[partition] = ReadyQueue()
         self._attempts.timers[partition] = Timers(owner.store)
+        self._home.adopt(owner)
         for raw, value in list(owner.store.scan(Family.RUNNING)):
             if s.decode_open(value).running:
                 self._lost(owner, raw.decode())
@@ -306,6 +310,8 @@ class Worker:
             self._attempts.abandon(run)
         self._starting = [run for run in self._starting if run.owner is not owner]
         self._attempts.leases.drop_partition(partition)
+        self._attempts.waits.drop_partition(partition)
+        self._home.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)

@@ -26,13 +26,15 @@ from .domain import (
     IdempotencyConflict,
     IdempotencyKeyUnstable,
     NoteRecorded,
+    RemoteAnswered,
+    RemoteRequested,
     StateChanged,
     StepCompleted,
     StepStarted,
     WriteConflict,
     WriteFenced,
 )
-from .inputs import CancelCommand, JobSubmitted, RetryCommand, RewindCommand
+from .inputs import CancelCommand, JobSubmitted, ResourceReply, ResourceRequest, RetryCommand, RewindCommand
 from .lifecycle import (
     AttemptFailed,
     AttemptHandedBack,
@@ -53,6 +55,8 @@ from .lifecycle import (
     LeaseRequested,
     MovedToInvestigation,
     PartitionTaken,
+    PeerRaised,
+    RequestRefused,
     RetryRequested,
     RetryScheduled,
     SubmissionDuplicated,
@@ -102,6 +106,12 @@ __all__ = [
     "MovedToInvestigation",
     "NoteRecorded",
     "PartitionTaken",
+    "PeerRaised",
+    "RemoteAnswered",
+    "RemoteRequested",
+    "RequestRefused",
+    "ResourceReply",
+    "ResourceRequest",
     "RetryCommand",
     "RetryRequested",
     "RetryScheduled",

@@ -116,13 +116,13 @@ class KafkaMember:
                 self._committed[partition] = offsets[self._inputs[0]]
             self._fetcher.assign({(topic, partition): offset for topic, offset in offsets.items()})
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
-        self._fetcher.pause(self._keys([partition]))
+    def pause(self, topic: str, partition: int) -> None:
+        """Stops delivering one input topic's records of a started partition, keeping its position."""
+        self._fetcher.pause([(topic, partition)])
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
-        self._fetcher.resume(self._keys([partition]))
+    def unpause(self, topic: str, partition: int) -> None:
+        """Delivers them again."""
+        self._fetcher.resume([(topic, partition)])
 
     def _keys(self, partitions: Iterable[int]) -> list[TopicPartition]:
         return [(topic, partition) for partition in partitions for topic in self._inputs]

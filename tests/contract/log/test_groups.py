@@ -63,7 +63,7 @@ def test_pause_keeps_the_position(kit: LogKit, log: Log) -> None:
     jobs = kit.topic("jobs", 2)
     worker = join(log, kit.name("g"), [jobs], start=True)
     settle([worker], lambda: worker.owner.owned == {0, 1})
-    worker.member.pause(0)
+    worker.member.pause(jobs, 0)
     producer = log.producer()
     producer.append([record(jobs, 0, b"a"), record(jobs, 0, b"b")])
     producer.append([record(jobs, 1, b"c")])
@@ -71,7 +71,7 @@ def test_pause_keeps_the_position(kit: LogKit, log: Log) -> None:
     for _ in range(5):
         worker.poll()
     assert [one.value for one in worker.records] == [b"c"]
-    worker.member.unpause(0)
+    worker.member.unpause(jobs, 0)
     settle([worker], lambda: len(worker.records) == 3)
     assert [one.value for one in worker.records] == [b"c", b"a", b"b"]
 
