@@ -17,6 +17,7 @@ from rewindq.engine.effects.errors import LeaseUnavailable, WriteRefused
 from rewindq.engine.runtime.past import Past
 from rewindq.engine.runtime.trace import trace_shown
 from rewindq.engine.runtime.verify import verify
+from rewindq.processors.worker.remote import Remote
 
 PARTITIONS = 4
 QUICK = Retry(base=0.01, cap=0.05, max_attempts=40)
@@ -245,3 +246,33 @@ def test_a_write_on_an_old_version_elsewhere_tells_who_was_first(tmp_path: Path)
     shop.run()
 
     assert errors == [f"stock:{STOCK} is at version 1, expected 0: w1 has written since"]
+
+
+@pytest.mark.parametrize("asker_lives", [True, False])
+def test_a_grant_to_an_attempt_that_is_over_ends(
+    tmp_path: Path, asker_lives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The asker's owner gives it back; without one, the home's new owner holds it for one TTL and lets it expire."""
+    app = App("shop")
+
+    @app.job(resource="order:{order_id}")
+    async def late(ctx: Context, job: Order) -> int:
+        async with ctx.lease(f"stock:{STOCK}", wait=20) as lease:
+            return lease.token
+
+    if not asker_lives:
+        monkeypatch.setattr(Remote, "_refuse_grant", lambda *_: None)
+    shop = Shop(tmp_path, app, partitions=PARTITIONS)
+    request = e.ResourceRequest("gone/1/1", "lease", 0, ttl=400, wait=0)
+    event = e.Event(request, resource=f"stock:{STOCK}", step="lease")
+    record = e.EventRecord(e.UNNUMBERED, 5, 1_790_000_000_000_000, 1, "w", "gone", 1, (event,))
+    shop.append(shop.topics.commands, shop.deployment.codec.encode(record), partition=2)
+    shop.run(lambda report: any(isinstance(body, e.LeaseAcquired) for body in shop.bodies("gone")))
+    shop.submit("late", {"order_id": ORDERS[0]}, "late", key=f"order:{ORDERS[0]}")
+
+    report = shop.run()
+
+    assert report.succeeded == 1
+    assert shop.job("late").result == b"2"
+    assert shop.names("gone") == ["LeaseAcquired", "LeaseReleased" if asker_lives else "LeaseExpired"]
+    assert shop.fold()[2].states.held(f"stock:{STOCK}") is None
