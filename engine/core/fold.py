@@ -56,6 +56,18 @@ class States(Protocol):
         """Stores a grant or its release."""
         ...
 
+    def lent(self, resource: str) -> s.Lent | None:
+        """The lease on a resource that a job of another partition holds now."""
+        ...
+
+    def set_lent(self, resource: str, value: s.Lent | None) -> None:
+        """Stores or removes it."""
+        ...
+
+    def set_peer(self, partition: int, epoch: int) -> None:
+        """Another partition's newest owner, as far as its requests told."""
+        ...
+
     def idempotency(self, key: str) -> s.Idempotency | None:
         """What is known under an effect's key."""
         ...
@@ -141,6 +153,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.keep_cancel(at.job_id, body)
     elif isinstance(body, e.JobCancelled):
         states.drop_cancel(at.job_id)
+    elif isinstance(body, e.PeerRaised):
+        states.set_peer(body.peer, body.peer_epoch)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1
@@ -213,11 +227,17 @@ def _apply_schedule_event(states: States, body: e.Body, at: Moment) -> None:
 
 def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
     resource = event.resource or ""
-    if isinstance(event.body, e.LeaseAcquired):
+    body = event.body
+    if isinstance(body, e.LeaseAcquired):
         if at.token is None:
             raise FoldError(f"LeaseAcquired at seq {at.seq} has no fencing token")
-        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, event.body.ttl))
+        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, body.ttl))
+        if body.holder_partition is not None:
+            held_by = (body.ttl, body.holder_partition, body.request_id or "")
+            states.set_lent(resource, s.Lent(at.token, at.job_id, at.attempt, *held_by))
         return
-    held = states.lease(resource)
-    if held is not None and held.token == at.token and not held.released:
-        states.set_lease(resource, at.seq, s.Lease(held.token, held.holder, held.attempt, held.ttl, released=True))
+    lease = states.lease(resource)
+    if lease is not None and lease.token == at.token and not lease.released:
+        states.set_lease(resource, at.seq, s.Lease(lease.token, lease.holder, lease.attempt, lease.ttl, released=True))
+        if lease.ttl is not None and states.lent(resource) is not None:
+            states.set_lent(resource, None)

@@ -141,6 +141,17 @@ class KeptCancel(Stored, frozen=True, array_like=True):
     number: int
 
 
+class Lent(Stored, frozen=True, array_like=True):
+    """A lease that a job of another partition holds now: whom to tell of its end, and under which request."""
+
+    token: int
+    holder: str
+    attempt: int
+    ttl: int
+    partition: int
+    request_id: str
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -193,7 +204,16 @@ class Aggregate(msgspec.Struct, frozen=True):
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
 State: TypeAlias = (
-    JobHead | JobState | OpenEffects | KeptCancel | Lease | Idempotency | AggregateVersion | Quarantine | Schedule
+    JobHead
+    | JobState
+    | OpenEffects
+    | KeptCancel
+    | Lease
+    | Lent
+    | Idempotency
+    | AggregateVersion
+    | Quarantine
+    | Schedule
 )
 
 
@@ -204,6 +224,7 @@ decode_job = msgspec.msgpack.Decoder(JobState).decode
 decode_cancel = msgspec.msgpack.Decoder(KeptCancel).decode
 decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
+decode_lent = msgspec.msgpack.Decoder(Lent).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
 decode_quarantine = msgspec.msgpack.Decoder(Quarantine).decode

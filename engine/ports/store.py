@@ -26,6 +26,7 @@ class Family(StrEnum):
     TIMERS = "timers"
     RUNNING = "running"
     LEASES = "leases"
+    LENT = "lent"
     IDEMPOTENCY = "idempotency"
     AGGREGATES = "aggregates"
     TRACES = "traces"

@@ -16,6 +16,7 @@ from ..effects.call import encode_answer
 from ..effects.errors import BadStep, EffectBlocked, EffectConflict, StepError, WriteRefused
 from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from .away import ForkAway
 from .divergence import Divergence
 from .execution import Finished
 from .recording import Occurred, Step
@@ -38,6 +39,7 @@ class ForkSession(ReplaySession):
         self._verdicts: dict[str, Verdict] = {}
         self._leases: dict[str, tuple[str, int]] = {}
         self._token = setting.attempt.token
+        self.away = ForkAway(self, writer)
         if setting.attempt.started is None or setting.attempt.started.seq >= setting.base:
             self._start()
 
@@ -67,21 +69,19 @@ class ForkSession(ReplaySession):
 
     # --- state --------------------------------------------------------------------------------------------------
 
-    def load(self, step: str, key: str) -> Aggregate:
+    async def load(self, step: str, key: str) -> Aggregate:
         """The branch's newest version."""
-        if self.matcher.knows(step):
-            return super().load(step, key)
-        self.check_home(step, key)
+        if self.matcher.knows(step) or not self.at_home(key):
+            return await super().load(step, key)
         found = self._states.aggregate(key)
         body = e.StepCompleted("load", found.seq)
         self._writer.append((e.Event(body, step=step, resource=key, resource_version=found.version),))
         return Aggregate(key, found.version, dict(found.data))
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Writes into the branch, under the rules of the live mode."""
-        if self.matcher.knows(step):
-            return super().save(step, key, changes, expected)
-        self.check_home(step, key)
+        if self.matcher.knows(step) or not self.at_home(key):
+            return await super().save(step, key, changes, expected)
         current = self._states.aggregate(key)
         token = self._token if key == self.setting.head.resource else self._token_of(key)
         request = d.SaveRequest(key, step, changes, expected, token)
@@ -214,7 +214,8 @@ class ForkSession(ReplaySession):
             lease = await super().acquire(step, resource, ttl, wait)
             self._leases[resource] = (step, lease.token)
             return lease
-        self.check_home(step, resource)
+        if not self.at_home(resource):
+            return self.away.acquire(step, resource, wait)
         if resource == self.setting.head.resource and self._token is not None:
             return LeaseHandle(resource, self._token)
         known = self._states.lease(resource)

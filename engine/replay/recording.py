@@ -29,6 +29,8 @@ _KINDS: tuple[tuple[tuple[type[e.Body], ...], str], ...] = (
     ((e.ChildEnqueued,), "enqueue"),
     ((e.NoteRecorded,), "note"),
 )
+#: Steps on resources elsewhere, by what was asked.
+_REMOTE_KINDS = {"load": "load", "save": "save", "lease": "lease", "renew": "lease", "release": "lease"}
 #: Ends of an attempt that its handler did not bring about, with what an operator reads.
 _EXTERNAL: dict[type[e.Body], str] = {
     e.AttemptLost: "lost",
@@ -78,6 +80,9 @@ class Step:
     @property
     def kind(self) -> str:
         """What kind of call made it: effect, load, save, decision, cache, now, lease, note or enqueue."""
+        asked = self.find(e.RemoteRequested, e.RemoteAnswered)
+        if asked is not None:
+            return _REMOTE_KINDS[asked.body.op]
         for bodies, kind in _KINDS:
             if self.find(*bodies) is not None:
                 return kind
@@ -94,8 +99,15 @@ class Step:
         return None if newest is None or isinstance(newest.body, e.EffectStarted) else newest
 
     @property
+    def first_answer(self) -> Occurred | None:
+        """What the home of a resource elsewhere answered, None while it was only asked."""
+        return next((at for at in self.events if isinstance(at.body, e.RemoteAnswered)), None)
+
+    @property
     def done_at(self) -> int | None:
         """Where the call had its answer, None when the recording ends in the middle of it."""
+        if self.find(e.RemoteRequested) is not None:
+            return None if self.first_answer is None else self.first_answer.seq
         if self.kind == "effect":
             return None if self.outcome is None else self.outcome.seq
         if self.kind == "lease":
@@ -116,6 +128,9 @@ class Step:
             return str(started.body.request_digest)
         if changed is not None:
             return values.digest(changed.body.changes)
+        asked = self.find(e.RemoteRequested)
+        if asked is not None:
+            return None if asked.body.changes is None else values.digest(asked.body.changes)
         if decided is not None:
             return values.digest(decided.body.value)
         return None if child is None else str(child.body.digest)

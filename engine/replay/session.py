@@ -15,7 +15,7 @@ from ..core.aggregate import DELETE, split_changes
 from ..core.compensate import same_intent
 from ..core.partitioner import partition_for
 from ..core.secrets import scrub
-from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, NotHere, StepError
+from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, StepError
 from ..effects.gate import Block, EffectCall, Gate, Recorded, Substitute, Verdict
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
@@ -26,6 +26,7 @@ from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
 from ..runtime.failures import classify
 from ..store.working import read_aggregate
 from . import answers
+from .away import RecordedAway
 from .divergence import Divergence, Matcher
 from .recording import Attempt, Occurred, Step
 from .world import Place, request_digest_at, shown, source_state
@@ -70,6 +71,7 @@ class ReplaySession:
         self.handler_task: object = None
         self.random = random.Random(f"{self.job_id}/{self.attempt}")  # seeded as live
         self._own: dict[str, dict[str, Any]] = {}
+        self.away = RecordedAway(self)
         self._gate = Gate(setting.clock, lambda error: classify(setting.app, error), None, self)
 
     @property
@@ -120,22 +122,20 @@ class ReplaySession:
         if self.handler_task is not None and task is not self.handler_task:
             self.matcher.concurrent()
 
-    def check_home(self, step: str, key: str) -> None:
-        """Raises NotHere as the live session does."""
-        place = self.setting.place
-        home = partition_for(key.encode(), place.partitions)
-        if home != place.partition:
-            raise NotHere(
-                f"{step}: {key} is at home on partition {home}, this job runs on {place.partition}; "
-                "give the job the resource's key, or move this step into a job of that resource",
-                step=step,
-            )
+    def home_of(self, key: str) -> int:
+        """The partition that a resource is at home on."""
+        return partition_for(key.encode(), self.setting.place.partitions)
+
+    def at_home(self, key: str) -> bool:
+        """Whether that is the job's own."""
+        return self.home_of(key) == self.setting.place.partition
 
     # --- state --------------------------------------------------------------------------------------------------
 
-    def load(self, step: str, key: str) -> Aggregate:
+    async def load(self, step: str, key: str) -> Aggregate:
         """The recorded version; what this run itself has written otherwise lies over it."""
-        self.check_home(step, key)
+        if not self.at_home(key):
+            return self.away.load(step, key)
         recorded = self.take(step, "load")
         at = None if recorded is None else recorded.find(e.StepCompleted)
         if at is None:
@@ -148,9 +148,10 @@ class ReplaySession:
         data = {**found.data, **self._own.get(key, {})}
         return Aggregate(key, version, {name: value for name, value in data.items() if value is not DELETE})
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Compared with the recorded write; kept for this run's own reads where it differs."""
-        self.check_home(step, key)
+        if not self.at_home(key):
+            return self.away.save(step, key, changes, expected)
         try:
             fields, deleted = split_changes(dict(changes))
             data = values.encode(fields)
@@ -314,7 +315,8 @@ class ReplaySession:
 
     async def acquire(self, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """The recorded token, or the recorded refusal."""
-        self.check_home(step, resource)
+        if not self.at_home(resource):
+            return self.away.acquire(step, resource, wait)
         if resource == self.setting.head.resource and self.token is not None:
             return LeaseHandle(resource, self.token)
         recorded = self.take(step, "lease", resource=resource)

@@ -60,6 +60,10 @@ EFFECTS: dict[type[e.Body], tuple[frozenset[str], str | None]] = {
 RESOLUTIONS = {"succeeded": DONE, "failed": UNDONE}
 
 
+#: What a home partition decides for a job of another one.
+_DECIDED = (e.StateChanged, e.WriteConflict, e.WriteFenced)
+
+
 class Violation(NamedTuple):
     """A broken rule: which, where, about which job, and what was found."""
 
@@ -67,6 +71,14 @@ class Violation(NamedTuple):
     position: str
     job_id: str | None
     detail: str
+
+
+class RemoteWrite(NamedTuple):
+    """A write that a job of another partition asked for."""
+
+    resource: str | None
+    version: int | None
+    job_id: str | None
 
 
 class _Job:
@@ -95,6 +107,11 @@ class PartitionChecks:
         self.commands: set[str] = set()
         #: Ranges of the jobs topic that an operator skipped by setting the group forward.
         self.skipped: list[range] = []
+        #: Requests of other partitions that were decided here: by what caused them, or, refused ones, by their id.
+        self.decided: set[str] = set()
+        #: Writes here for jobs of other partitions, by event number; and what jobs of this one were told of theirs.
+        self.written: dict[int, RemoteWrite] = {}
+        self.told: list[tuple[str, RemoteWrite]] = []
         self._topics = topics
         self._report = report
         self._seq = 0
@@ -152,6 +169,10 @@ class PartitionChecks:
         if type(body) in TRANSITIONS:
             job = self.jobs.setdefault(record.job_id, _Job())
             self._check_transition(job, record, event, seq)
+        elif isinstance(body, _DECIDED) and job is None and self._asked_elsewhere(record):
+            self.decided.add(record.causation_id or "")
+            if isinstance(body, e.StateChanged):
+                self.written[seq] = RemoteWrite(event.resource, event.resource_version, record.job_id)
         elif isinstance(body, e.DomainBody):
             self._check_running(job, record, body, seq)
         if type(body) in EFFECTS and job is not None:
@@ -162,6 +183,18 @@ class PartitionChecks:
             self._check_change(record, event, body, seq)
         elif isinstance(body, e.LeaseAcquired):
             self._check_grant(event.resource, event.fencing_token, record.job_id, seq)
+        elif isinstance(body, e.RemoteAnswered) and (body.op, body.outcome) == ("save", "done"):
+            self.told.append((body.position or "", RemoteWrite(event.resource, event.resource_version, record.job_id)))
+
+    @property
+    def next_seq(self) -> int:
+        """The number behind the last event that was read."""
+        return self._seq
+
+    def _asked_elsewhere(self, record: e.EventRecord) -> bool:
+        """Whether the record answers a job of another partition: its cause stands there."""
+        home, at, _ = (record.causation_id or "").partition("@")
+        return bool(at) and home != f"p{self.partition}"
 
     def _note_input(self, body: e.Body) -> None:
         if isinstance(body, e.JobAccepted | e.SubmissionDuplicated | e.SubmissionForwarded):
@@ -173,6 +206,8 @@ class PartitionChecks:
                 self.taken_in[word].add(body.source_offset)
         elif isinstance(body, e.GroupRewound) and body.to_offset > body.from_offset:
             self.skipped.append(range(body.from_offset, body.to_offset))
+        elif isinstance(body, e.RequestRefused):
+            self.decided.add(body.request_id)
         command = getattr(body, "command_id", None)
         if command is not None:
             self.commands.add(command)

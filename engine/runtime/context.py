@@ -91,11 +91,11 @@ class Session(Protocol):
         """A compensation's name in the log. Raises ValueError where it has none, or cannot take the arguments."""
         ...
 
-    def load(self, step: str, key: str) -> Aggregate:
-        """Reads an aggregate's newest version."""
+    async def load(self, step: str, key: str) -> Aggregate:
+        """Reads an aggregate's newest version, wherever it is at home."""
         ...
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Writes fields on an expected version; the new version."""
         ...
 
@@ -183,9 +183,9 @@ class Context:
         return EPOCH + timedelta(microseconds=self._session.now_us(self._step("now")))
 
     async def load(self, type: str, id: str | int) -> Aggregate:  # noqa: A002 - the public names
-        """Reads an aggregate. Raises NotHere when it is at home on another partition."""
+        """Reads an aggregate; one that is at home on another partition is asked for there. Raises NoAnswer then."""
         key = _key(type, id)
-        return self._session.load(self._step(f"load {key}"), key)
+        return await self._session.load(self._step(f"load {key}"), key)
 
     async def save(self, type: str, id: str | int, changes: Mapping[str, Any], *, expected: int) -> int:  # noqa: A002
         """Writes fields (`DELETE` removes one) if `expected` is the current version; returns the new version.
@@ -195,7 +195,7 @@ class Context:
         key = _key(type, id)
         if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
             raise BadStep(f"save {key}: expected must be the version that was read, got {expected!r}")
-        return self._session.save(self._step(f"save {key}"), key, changes, expected)
+        return await self._session.save(self._step(f"save {key}"), key, changes, expected)
 
     async def effect(
         self,

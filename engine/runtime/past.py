@@ -25,7 +25,7 @@ from ..store.memory import MemoryStore
 from ..store.opener import open_reader, open_store
 from ..store.overlay import Overlay
 from ..store.reader import ReadStore
-from ..store.working import COUNTS, POSITIONS, QUEUED, read_aggregate
+from ..store.working import COUNTS, PEERS, POSITIONS, QUEUED, read_aggregate
 from .deployment import Deployment
 from .pending import Pending, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail
@@ -33,7 +33,9 @@ from .recover import PartitionTopics, StoreAhead, Tail
 log = structlog.get_logger(__name__)
 
 #: What a fold goes on from, beside the versioned families that it reads through.
-_SEEDS = (POSITIONS, COUNTS, QUEUED)
+_SEEDS = (POSITIONS, COUNTS, QUEUED, PEERS)
+#: Plain families whose keys come and go: the fold looks them up.
+_OPEN = (Family.RUNNING, Family.LENT)
 #: Records of a job that lie further apart than this are fetched by a reader of their own.
 _NEAR = 2000
 #: Records that are folded into memory; a longer log without a store is folded into a temporary one on disk.
@@ -230,7 +232,7 @@ def _seed(store: Store, base: View) -> None:
     """What an overlay does not read through, but a fold goes on from."""
     found = [(key, base.get(Family.META, key)) for key in _SEEDS]
     changes = [Put(Family.META, key, value) for key, value in found if value is not None]
-    changes.extend(Put(Family.RUNNING, key, value) for key, value in base.scan(Family.RUNNING))
+    changes.extend(Put(family, key, value) for family in _OPEN for key, value in base.scan(family))
     store.write(changes)
 
 

@@ -43,8 +43,26 @@ def read_trace(past: Past, job_id: str) -> tuple[FoundJob, list[TraceRecord]]:
     records = _submission(deployment, found)
     if past.accepted(job_id) is not None:
         pointers = list(past.partition(found.partition).pointers(job_id))
-        records += sorted(_decoded(deployment, found.partition, pointers), key=lambda entry: entry.record.seq)
+        own = sorted(_decoded(deployment, found.partition, pointers), key=lambda entry: entry.record.seq)
+        records += sorted([*own, *_elsewhere(past, job_id, own)], key=_happened)
     return found, records
+
+
+def _elsewhere(past: Past, job_id: str, own: list[TraceRecord]) -> list[TraceRecord]:
+    """What the homes of other resources recorded about the job."""
+    homes = {
+        event.body.home for entry in own for event in entry.record.events if isinstance(event.body, e.RemoteRequested)
+    }
+    return [
+        entry
+        for home in sorted(homes)
+        for entry in _decoded(past.deployment, home, list(past.partition(home).pointers(job_id)))
+    ]
+
+
+def _happened(entry: TraceRecord) -> tuple[int, int, int]:
+    """Lamport order, which agrees with causes across partitions."""
+    return entry.record.lamport, entry.partition, entry.record.seq
 
 
 def _submission(deployment: Deployment, found: FoundJob) -> list[TraceRecord]:

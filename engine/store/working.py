@@ -23,6 +23,7 @@ T = TypeVar("T")
 POSITIONS = b"positions"
 COUNTS = b"counts"
 QUEUED = b"queued"
+PEERS = b"peers"
 #: META keys that say where the log was read to; they differ between a live store and its rebuild on the same events.
 NOT_CONTENT = (POSITIONS,)
 
@@ -42,6 +43,7 @@ class Positions(msgspec.Struct, array_like=True):
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_positions = msgspec.msgpack.Decoder(Positions).decode
 _decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
+_decode_peers = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 
 
 def read_positions(view: View) -> Positions | None:
@@ -60,6 +62,12 @@ def read_queued(view: View) -> dict[str, int]:
     """Jobs that wait, are delayed or to be retried, by type."""
     data = view.get(Family.META, QUEUED)
     return {} if data is None else _decode_counts(data)
+
+
+def read_peers(view: View) -> dict[int, int]:
+    """The newest epoch of each other partition that asked for something here."""
+    data = view.get(Family.META, PEERS)
+    return {} if data is None else dict(_decode_peers(data))
 
 
 def read_quarantines(view: View) -> dict[str, s.Quarantine]:
@@ -106,6 +114,7 @@ class WorkingSet:
         #: The quarantines that hold now, by job type.
         self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
         self.cancels = KeptCancels(self._meta, self._put_meta)
+        self.peers = read_peers(view)
 
     # --- jobs ---
 
@@ -192,6 +201,23 @@ class WorkingSet:
         """Stores a grant or its release."""
         self._remember(Family.LEASES, resource, value)
         self._changes.append(Put(Family.LEASES, resource.encode(), s.encode_state(value), seq))
+
+    def lent(self, resource: str) -> s.Lent | None:
+        """The lease on a resource that a job of another partition holds now."""
+        return self._plain(Family.LENT, resource, s.decode_lent)
+
+    def set_lent(self, resource: str, value: s.Lent | None) -> None:
+        """Stores or removes it."""
+        self._remember(Family.LENT, resource, value)
+        raw = resource.encode()
+        self._changes.append(
+            Delete(Family.LENT, raw) if value is None else Put(Family.LENT, raw, s.encode_state(value))
+        )
+
+    def set_peer(self, partition: int, epoch: int) -> None:
+        """Another partition's newest owner, as far as its requests told."""
+        self.peers[partition] = epoch
+        self._changes.append(Put(Family.META, PEERS, _encode(sorted(self.peers.items()))))
 
     def idempotency(self, key: str) -> s.Idempotency | None:
         """What is known under an effect's key."""

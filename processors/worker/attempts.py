@@ -32,9 +32,11 @@ from .intake import Intake, Taken, payload_bytes
 from .leases import Leases
 from .owner import About, Owner
 from .queue import Ready, ReadyQueue, ready
+from .remote import Remote
 from .run import Run
 from .session import LiveSession
 from .timers import Timers
+from .waiting import Place, WaitQueues
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +52,9 @@ class Attempts:
         self.wake = wake
         self.queues: dict[int, ReadyQueue] = {}
         self.timers: dict[int, Timers] = {}
-        self.leases = Leases(self.queues, wake)
+        self.waits = WaitQueues(self.queues)
+        self.leases = Leases(self.waits, wake)
+        self.remote = Remote(deployment, self.touched)
         self.holds = Holds(self.queues, self.requeue)
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()
@@ -251,6 +255,7 @@ class Attempts:
     def abandon(self, run: Run) -> None:
         """Stops an attempt whose partition has passed on: nothing is decided any more."""
         run.close()
+        self.remote.abandon(run)
         if run.task is not None:
             run.task.cancel()
         self.running.pop(run.job_id, None)
@@ -259,10 +264,15 @@ class Attempts:
 
     def _abort(self, run: Run) -> None:
         run.flush()
-        self.leases.end_run(run)
-        run.close()
+        self._close(run)
         if run.task is not None:
             run.task.cancel()
+
+    def _close(self, run: Run) -> None:
+        """Gives back what the attempt holds, and refuses whatever its handler still asks for."""
+        self.leases.end_run(run)
+        self.remote.end_run(run)
+        run.close()
 
     def _doubts(self, run: Run, reason: str) -> tuple[e.Event, ...]:
         return d.doubts(run.owner.states.open_effects(run.job_id), reason)
@@ -270,8 +280,7 @@ class Attempts:
     def _end(self, run: Run, events: tuple[e.Event, ...], outcome: str) -> None:
         if not run.closed:
             run.flush()
-            self.leases.end_run(run)
-            run.close()
+            self._close(run)
         run.flush(events)
         self._dirty.discard(run)
         self.running.pop(run.job_id, None)
@@ -282,7 +291,7 @@ class Attempts:
 
     def _free(self, owner: Owner, resource: str | None) -> None:
         if resource is not None:
-            self.leases.freed(owner.partition, resource)
+            self.waits.freed(Place(owner.partition, resource))
 
     def _about(self, run: Run) -> About:
         return About.job(run.job_id, run.head, run.attempt, run.owner.partition, run.owner.seq - 1)

@@ -30,8 +30,13 @@ Release = Callable[[list[int], bool], Coroutine[Any, Any, None]]
 class Inbox:
     """Polls a member in a thread. Implements `Ownership` for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release, urgent: str = ""
+    ) -> None:
+        """Records of the topic `urgent` do not wait behind those of others: handlers wait for them."""
         self._loop = loop
+        self._urgent_topic = urgent
+        self._urgent: deque[Record] = deque()
         self._wake = wake
         self._release = release
         self._records: deque[Record] = deque()
@@ -54,9 +59,10 @@ class Inbox:
         self._thread.start()
 
     def take(self, limit: int) -> list[Record]:
-        """Up to `limit` records in the order in which they came."""
+        """Up to `limit` records, each topic's in the order in which they came, and the urgent ones first."""
         with self._records_lock:
-            found = [self._records.popleft() for _ in range(min(limit, len(self._records)))]
+            found = [self._urgent.popleft() for _ in range(len(self._urgent))]
+            found += [self._records.popleft() for _ in range(min(limit, len(self._records)))]
         if len(self._records) < BUFFER_MAX:
             self._room.set()
         if self._records:
@@ -86,7 +92,7 @@ class Inbox:
     @property
     def busy(self) -> bool:
         """Whether anything waits for the loop."""
-        return bool(self._records or self._assigned)
+        return bool(self._records or self._urgent or self._assigned)
 
     def stop(self) -> None:
         """Ends polling."""
@@ -114,7 +120,8 @@ class Inbox:
 
     def _take_in(self, records: list[Record]) -> None:
         if records:
-            self._records.extend(records)
+            for record in records:
+                (self._urgent if record.topic == self._urgent_topic else self._records).append(record)
             if len(self._records) >= BUFFER_MAX:
                 self._room.clear()
             self._loop.call_soon_threadsafe(self._wake)
@@ -136,9 +143,10 @@ class Inbox:
     def _hand_over(self, partitions: list[int], *, lost: bool) -> None:
         self._owned.difference_update(partitions)
         with self._records_lock:
-            kept = [record for record in self._records if record.partition in self._owned]
-            self._records.clear()
-            self._records.extend(kept)
+            for records in (self._records, self._urgent):
+                kept = [record for record in records if record.partition in self._owned]
+                records.clear()
+                records.extend(kept)
         if self._stop.is_set():
             return
         done = asyncio.run_coroutine_threadsafe(self._release(partitions, lost), self._loop)

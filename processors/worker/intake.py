@@ -24,7 +24,9 @@ from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.ends import describe
 
+from .home import Home
 from .owner import About, Owner
+from .remote import Remote
 
 #: A due time further ahead is a mistake in units. Microseconds.
 DUE_MAX = 10 * 366 * 86_400 * 1_000_000
@@ -43,10 +45,13 @@ class Intake:
     """Turns input records into decisions of their partition's owner."""
 
     def __init__(self, deployment: Deployment, app: App) -> None:
+        """`home` and `remote` are set by the worker: requests of other partitions' jobs, and replies to ours."""
         self._deployment = deployment
         self._app = app
         self._topics = deployment.topics
         self._partitions = deployment.partitions
+        self.home: Home | None = None
+        self.remote: Remote | None = None
 
     def take(self, owner: Owner, record: Record) -> Taken:
         """Takes one record in; its offset commits with the owner's turn."""
@@ -72,6 +77,12 @@ class Intake:
             return self.quarantine(owner, body)
         if isinstance(body, e.ResolveCommand) and record.topic == self._topics.commands:
             return self._resolve(owner, job_id, body)
+        if isinstance(body, e.ResourceRequest) and record.topic == self._topics.commands and self.home is not None:
+            self.home.take(owner, decoded, decoded.events[0], body)
+            return Taken(None, ())
+        if isinstance(body, e.ResourceReply) and record.topic == self._topics.commands and self.remote is not None:
+            self.remote.take(owner, decoded, decoded.events[0], body)
+            return Taken(None, ())
         if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
             return self._rewound(owner, job_id, body)
         return self._park(owner, record, f"holds {type(body).__name__}, which does not belong on {record.topic}")

@@ -41,7 +41,8 @@ class Run:
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self._buffer: list[Event] = []
-        self._last_seq = owner.seq - 1
+        self.last_seq = owner.seq - 1
+        self._requests = 0
 
     @property
     def duration(self) -> int:
@@ -53,6 +54,11 @@ class Run:
         """Whether events wait to be decided."""
         return bool(self._buffer)
 
+    def next_request(self) -> str:
+        """An id for a request to another partition."""
+        self._requests += 1
+        return f"{self.job_id}/{self.attempt}/{self._requests}"
+
     def record(self, event: Event) -> None:
         """Buffers an event that changes nothing others can see."""
         self._buffer.append(event)
@@ -63,8 +69,8 @@ class Run:
         if not self._buffer:
             return
         decided, self._buffer = self._buffer, []
-        about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self._last_seq)
-        self._last_seq = self.owner.append(about, decided) - 1
+        about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self.last_seq)
+        self.last_seq = self.owner.append(about, decided) - 1
 
     def close(self) -> None:
         """The attempt is over: whatever its handler still asks for is refused."""

@@ -16,7 +16,7 @@ from rewindq.engine.core.compensate import current_key
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import scrub, scrub_text
-from rewindq.engine.effects.errors import AttemptEnded, BadStep, NotHere, WriteRefused
+from rewindq.engine.effects.errors import AttemptEnded, BadStep, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.runtime.cache import read_cache
 from rewindq.engine.runtime.compensations import reference
@@ -42,6 +42,7 @@ class LiveSession:
         self._attempts = attempts
         self._deployment = attempts.deployment
         self._leases: Leases = attempts.leases
+        self._remote = attempts.remote
         self.job_id = run.job_id
         self.attempt = run.attempt
         self.trace_id = run.head.trace_id or run.job_id
@@ -61,9 +62,11 @@ class LiveSession:
 
     # --- state ---
 
-    def load(self, step: str, key: str) -> Aggregate:
-        """Reads an aggregate's newest version."""
-        self._check(step, key)
+    async def load(self, step: str, key: str) -> Aggregate:
+        """Reads an aggregate's newest version, wherever it is at home."""
+        self._alive()
+        if not self._at_home(key):
+            return await self._remote.load(self._run, step, key)
         found = self._run.owner.states.aggregate(key)
         self._run.record(
             e.Event(
@@ -76,9 +79,12 @@ class LiveSession:
         )
         return Aggregate(key, found.version, dict(found.data))
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Writes fields on an expected version."""
-        self._check(step, key)
+        self._alive()
+        self._sure_of_leases()
+        if not self._at_home(key):
+            return await self._remote.save(self._run, step, key, changes, expected)
         states = self._run.owner.states
         current = states.aggregate(key)
         token = self._run.token if key == self._run.head.resource else self._leases.token_of(self._run, key)
@@ -100,8 +106,7 @@ class LiveSession:
     async def effect(self, call: EffectCall) -> Any:
         """Performs an effect through the gate."""
         self._alive()
-        if self._leases.any_lost(self._run):
-            raise AttemptEnded("a lease was lost")
+        self._sure_of_leases()
         return await self._gate.perform(call)
 
     def current_key(self, key: str) -> str:
@@ -219,12 +224,14 @@ class LiveSession:
 
     def acquire(self, step: str, resource: str, ttl: float, wait: float) -> Awaitable[LeaseHandle]:
         """Acquires a lease."""
-        self._check(step, resource)
-        return self._leases.acquire(self._run, step, resource, ttl, wait)
+        self._alive()
+        leases = self._leases if self._at_home(resource) else self._remote
+        return leases.acquire(self._run, step, resource, ttl, wait)
 
     def release(self, lease: LeaseHandle) -> None:
         """Gives it back."""
-        self._leases.release(self._run, lease)
+        if not self._remote.release(self._run, lease):
+            self._leases.release(self._run, lease)
 
     def now_us(self, step: str) -> int:
         """The wall time, recorded."""
@@ -262,12 +269,10 @@ class LiveSession:
         if self._run.closed:
             raise AttemptEnded(f"attempt {self.attempt} of {self.job_id} is over")
 
-    def _check(self, step: str, key: str) -> None:
-        self._alive()
-        place = partition_for(key.encode(), self._deployment.partitions)
-        if place != self._run.owner.partition:
-            raise NotHere(
-                f"{step}: {key} is at home on partition {place}, this job runs on {self._run.owner.partition}; "
-                "give the job the resource's key, or move this step into a job of that resource",
-                step=step,
-            )
+    def _sure_of_leases(self) -> None:
+        """A worker that may have lost a lease starts no effect and writes nothing."""
+        if self._leases.any_lost(self._run) or self._remote.any_lost(self._run):
+            raise AttemptEnded("a lease was lost")
+
+    def _at_home(self, key: str) -> bool:
+        return partition_for(key.encode(), self._deployment.partitions) == self._run.owner.partition

@@ -28,6 +28,7 @@ from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
 from .committer import Committer
 from .compensating import undo_in
+from .home import Home
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
@@ -72,6 +73,8 @@ class Worker:
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
         self._scheduler = Scheduler(deployment, loaded.app)
+        self._home = Home(deployment, self._attempts.waits, self.wake)
+        self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._order: deque[int] = deque()
 
     # --- life ---
@@ -79,8 +82,8 @@ class Worker:
     async def run(self, until: Callable[[Report], bool] | None = None) -> Report:
         """Runs until `stop`, or until `until(report)` is true. Raises what made the worker unable to go on."""
         loop = asyncio.get_running_loop()
-        self._inbox = Inbox(loop, self.wake, self._release_partitions)
         topics = self.deployment.topics
+        self._inbox = Inbox(loop, self.wake, self._release_partitions, urgent=topics.commands)
         self._member: Member = self.deployment.log.join(
             self.deployment.group, (topics.jobs, topics.commands), self._inbox, name=self.worker_id
         )
@@ -248,6 +251,7 @@ class Worker:
         self._attempts.timers[partition] = Timers(owner.store)
         for command in taken.quarantines:
             self._intake.quarantine(owner, command)
+        self._home.adopt(owner)
         for raw, value in list(owner.store.scan(Family.RUNNING)):
             if s.decode_open(value).running:
                 self._lost(owner, raw.decode())
@@ -286,6 +290,8 @@ class Worker:
         self._attempts.leases.drop_partition(partition)
         self._attempts.holds.drop(owner)
         self._scheduler.drop(partition)
+        self._attempts.waits.drop_partition(partition)
+        self._home.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)

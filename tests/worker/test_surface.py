@@ -108,22 +108,6 @@ def test_a_submission_without_key_is_forwarded_to_its_resources_home(tmp_path: P
     assert any(isinstance(body, e.SubmissionForwarded) for body in shop.bodies())
 
 
-def test_what_is_at_home_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
-    app = App("t")
-
-    @app.job(key="fixed")
-    async def work(ctx: Context, job: Item) -> None:
-        await ctx.load("item", job.n)
-
-    shop = Shop(tmp_path, app, partitions=4)
-    for n in range(8):
-        shop.submit("work", {"n": n}, f"j{n}")
-    shop.run()
-    failed = [job for n in range(8) if (job := shop.job(f"j{n}")).status == s.INVESTIGATION]
-    assert failed
-    assert all(job.failure is not None and "is at home on partition" in job.failure.reason for job in failed)
-
-
 def test_leases_exclude_each_other_and_their_tokens_grow(tmp_path: Path) -> None:
     app = App("t")
     inside: list[int] = []

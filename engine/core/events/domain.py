@@ -148,3 +148,32 @@ class DivergenceFound(DomainBody, frozen=True):
     kind: str
     expected: bytes | None
     got: bytes | None
+
+
+class RemoteRequested(DomainBody, frozen=True):
+    """A step asked the home partition of the event's resource; the request went to it in the same transaction."""
+
+    request_id: str
+    op: str
+    home: int
+    changes: bytes | None = None
+    deleted: tuple[str, ...] = ()
+    expected: int | None = None
+
+
+class RemoteAnswered(DomainBody, frozen=True):
+    """What the home partition answered, `position` there being what it decided or what was read.
+
+    `waited` is until the reply came, `home_waited` what a lease was waited for at its home; milliseconds.
+    """
+
+    request_id: str
+    op: str
+    home: int
+    outcome: str
+    waited: int
+    home_waited: int | None = None
+    reason: str | None = None
+    value: bytes | None = None
+    value_ref: str | None = None
+    position: str | None = None

@@ -84,3 +84,37 @@ class ResolveCommand(Body, frozen=True):
     outcome: str
     answer: bytes | None
     answer_ref: str | None
+
+
+class ResourceRequest(Body, frozen=True):
+    """A job asks the home partition of the event's resource: `op` is load, save, lease, renew or release.
+
+    `ttl` and `wait` are durations of a lease; the record's epoch is that of the asking partition's owner.
+    """
+
+    topic: ClassVar[str] = "commands"
+    request_id: str
+    op: str
+    from_partition: int
+    changes: bytes | None = None
+    deleted: tuple[str, ...] = ()
+    expected: int | None = None
+    ttl: int | None = None
+    wait: int | None = None
+
+
+class ResourceReply(Body, frozen=True):
+    """The home partition's answer: `outcome` is done, conflict, fenced, refused or expired.
+
+    `waited` is how long a lease was waited for there, milliseconds.
+    """
+
+    topic: ClassVar[str] = "commands"
+    request_id: str
+    op: str
+    outcome: str
+    reason: str | None = None
+    value: bytes | None = None
+    value_ref: str | None = None
+    position: str | None = None
+    waited: int | None = None

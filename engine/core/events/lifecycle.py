@@ -163,10 +163,15 @@ class LeaseRequested(Body, frozen=True):
 
 
 class LeaseAcquired(Body, frozen=True):
-    """The attempt holds the event's resource under its fencing token."""
+    """The attempt holds the event's resource under its fencing token.
+
+    `holder_partition` is set where the job is at home on another partition, with the request that asked for it.
+    """
 
     ttl: int
     waited: int
+    holder_partition: int | None = None
+    request_id: str | None = None
 
 
 class LeaseRenewed(Body, frozen=True):
@@ -283,3 +288,20 @@ class CompensationEnded(Body, frozen=True):
     done: tuple[str, ...]
     left: tuple[str, ...]
     reason: str | None
+
+
+class PeerRaised(Body, frozen=True):
+    """Another partition has a new owner: requests of its older epochs are refused from here on."""
+
+    peer: int
+    peer_epoch: int
+
+
+class RequestRefused(Body, frozen=True):
+    """A request of another partition's job was refused before anything was decided; says why."""
+
+    request_id: str
+    op: str
+    from_partition: int
+    from_epoch: int
+    reason: str

@@ -29,7 +29,7 @@ def test_it_is_equal_in_all_kinds(tmp_path: Path) -> None:
 
 
 def test_it_does_not_change_between_versions(tmp_path: Path) -> None:
-    want = "de96ad0da898ea700808d762ac24bf38c4f381fd0a20f62355c73451befa044a"
+    want = "23fb33f1d3cb4b2820a7f4552a2185f112676e99e18b98223c0581af0b3dc025"
     assert digest("memory", tmp_path, CONTENT) == want
 
 
