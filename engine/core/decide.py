@@ -286,6 +286,10 @@ def decide_effect(
         return call
     if record.status == s.STARTED and holder_runs:
         reason = f"effect {request.name!r}: {record.job_id} is making the call with key {request.key!r} right now"
+        if record.job_id == job_id:
+            # Trying again would meet the same: the handler asks twice at once.
+            reason += "; await it before this attempt asks for it again, or give the second call a key of its own"
+            return Refused(FailureClass.VALIDATION, reason, None, terminal=True)
         return Refused(FailureClass.CONCURRENCY, reason, None)
     if request.has_lookup:
         return Lookup(record.reason or "no outcome was recorded")

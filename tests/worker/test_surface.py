@@ -216,3 +216,27 @@ def test_two_jobs_that_ask_for_one_key_make_one_call(tmp_path: Path) -> None:
     succeeded = [body for body in shop.bodies() if isinstance(body, e.EffectSucceeded)]
     assert len(succeeded) == 1
     assert {shop.job(job_id).status for job_id in ("a", "b")} == {s.SUCCEEDED}
+
+
+def test_an_attempt_that_asks_twice_at_once_for_one_key_is_told_so(tmp_path: Path) -> None:
+    """Each new attempt would meet the same: it is the handler that has to be mended."""
+    app = App("t")
+    calls: list[int] = []
+
+    async def call() -> None:
+        calls.append(1)
+        await asyncio.sleep(0.05)
+
+    @app.job(retry=SOON)
+    async def work(ctx: Context, job: Item) -> None:
+        await asyncio.gather(*(ctx.effect("call", call, key="k", idempotent=True) for _ in range(2)))
+
+    shop = Shop(tmp_path, app)
+    shop.submit("work", {}, "twice")
+    shop.run()
+    job = shop.job("twice")
+    assert (job.status, job.attempt) == (s.INVESTIGATION, 1)
+    assert len(calls) <= 1
+    assert job.failure is not None
+    assert "twice is making the call" in job.failure.reason
+    assert "await it before" in job.failure.reason
