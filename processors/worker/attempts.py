@@ -194,13 +194,13 @@ class Attempts:
         run.flush()
         self._failed(run, failure, self._doubts(run, "the attempt ended before the call's outcome was recorded"))
 
-    def _failed(self, run: Run, failure: d.AttemptFailure, doubts: tuple[e.Event, ...], *, undo: bool = True) -> None:
+    def _failed(self, run: Run, failure: d.AttemptFailure, doubts: tuple[e.Event, ...]) -> None:
         owner = run.owner
         job = owner.states.job(run.job_id)
         assert job is not None
         now = self.deployment.clock.now_us()
-        registered = undo_in(owner, run.job_id) if undo else d.NOTHING_TO_UNDO
-        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random(), registered)
+        undo = undo_in(owner, run.job_id)
+        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random(), undo)
         last = events[-1].body
         outcome = {e.RetryScheduled: s.RETRYING, e.CompensationStarted: s.WAITING}.get(type(last), s.INVESTIGATION)
         self._end(run, (*doubts, *events), outcome)
@@ -225,9 +225,7 @@ class Attempts:
             return
         if not over:
             failure = failure._replace(reason=f"{failure.reason}; {self._still_runs()}", terminal=True)
-        doubts = self._doubts(run, "the attempt timed out in the middle of the call")
-        # Nothing is undone while the thread may still be doing it.
-        self._failed(run, failure, doubts, undo=over)
+        self._failed(run, failure, self._doubts(run, "the attempt timed out in the middle of the call"))
 
     def _after_thread(self, run: Run, end: Callable[[bool], None]) -> None:
         """Ends a stopped attempt when its thread, if it has one, is over or was waited for long enough.

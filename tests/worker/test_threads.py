@@ -179,7 +179,9 @@ def test_nothing_is_undone_beside_a_thread_that_still_runs(tmp_path: Path, gate:
     shop.submit("work", {}, "a")
     shop.run(thread_wait=0.02)
     assert gate.calls == 1
-    assert (shop.job("a").status, undone) == (s.INVESTIGATION, [])
+    job = shop.job("a")
+    assert (job.status, undone) == (s.INVESTIGATION, [])
+    assert job.failure is not None and "not compensated: call (the thread of an earlier" in job.failure.reason
 
 
 def test_a_shutdown_does_not_give_back_what_still_runs(tmp_path: Path, gate: Gate) -> None:
