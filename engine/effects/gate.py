@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
 
 from ..core import decide as d
@@ -36,6 +35,7 @@ from .errors import (
     StepError,
     Unresolved,
 )
+from .threads import Threads
 
 
 class EffectCall(NamedTuple):
@@ -148,13 +148,13 @@ class Gate:
         classify: Classify,
         journal: Journal | None = None,
         policy: Policy | None = None,
-        pool: Executor | None = None,
+        threads: Threads | None = None,
     ) -> None:
         self._clock = clock
         self._journal = journal
         self._classify = classify
         self._policy: Policy = policy or DenyAll()
-        self._pool = pool
+        self._threads = threads
 
     async def perform(self, call: EffectCall) -> Any:
         """The effect's result. Raises a StepError that says why there is none."""
@@ -194,6 +194,9 @@ class Gate:
         key = journal.current_key(request.key)
         call, request = call._replace(key=key), request._replace(key=key)
         decision = journal.decide_effect(request)
+        if isinstance(decision, d.Lookup | d.Call) and self._threads is not None and self._threads.runs(call.key):
+            await self._first_call_over(call, self._threads)
+            decision = journal.decide_effect(request)
         if isinstance(decision, d.Lookup):
             answer = await self._look_up(call, decision.reason)
             # Others may have gone on meanwhile: what is known now decides, and nobody looks up twice.
@@ -209,6 +212,15 @@ class Gate:
             raise _refusal(decision, call.step)
         await journal.start(request, decision)
         return await self._call(call, request, journal)
+
+    async def _first_call_over(self, call: EffectCall, threads: Threads) -> None:
+        """A call whose time ran out may go on in its thread: until that ends nobody can ask what became of it."""
+        if not await threads.over(call.key):
+            message = (
+                f"effect {call.name!r} with key {call.key!r} is in doubt: the thread of its first call still runs "
+                f"{threads.wait:g} s later"
+            )
+            raise Unresolved(message, step=call.step)
 
     async def _call(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
         began = self._clock.monotonic()
@@ -268,7 +280,7 @@ class Gate:
             key=call.key,
             token=call.token,
             timeout=call.timeout,
-            pool=self._pool,
+            threads=self._threads,
         )
 
 

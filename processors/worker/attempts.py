@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from rewindq.engine.core.doubt import unresolved
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
+from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.blocking import BlockingContext
 from rewindq.engine.runtime.context import Context
@@ -33,6 +33,7 @@ from .leases import Leases
 from .owner import About, Owner
 from .queue import Ready, ReadyQueue, ready
 from .remote import Remote
+from .report import WorkerOptions
 from .run import Run
 from .session import LiveSession
 from .timers import Timers
@@ -45,7 +46,7 @@ class Attempts:
     """All running attempts of a worker. Everything here runs in the event loop."""
 
     def __init__(
-        self, deployment: Deployment, app: App, intake: Intake, wake: Callable[[], None], threads: int
+        self, deployment: Deployment, app: App, intake: Intake, wake: Callable[[], None], options: WorkerOptions
     ) -> None:
         self.deployment = deployment
         self.app = app
@@ -62,8 +63,8 @@ class Attempts:
         self._intake = intake
         self._draw = random.Random()
         self._dirty: set[Run] = set()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-handler")
-        self._effects = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-effect")
+        self._threads = Threads(options.threads, "rewindq-handler", options.thread_wait)
+        self._effects = Threads(options.threads, "rewindq-effect", options.thread_wait)
 
     # --- input ---
 
@@ -137,6 +138,8 @@ class Attempts:
             raw = payload_bytes(self.deployment, run.head.payload, run.head.payload_ref)
             if run.head.secrets:
                 run.secrets = secret_texts(raw, run.head.secrets)
+            if not await self._threads.over(run.job_id):
+                raise ThreadBusy(f"the thread of an earlier attempt still runs {self._threads.wait:g} s later")
             if is_compensating(run.owner, run.job_id):
                 await self._compensate(run)
                 return
@@ -145,9 +148,8 @@ class Attempts:
             if run.job_type.is_async:
                 result = await run.job_type.function(context, payload)
             else:
-                loop = asyncio.get_running_loop()
-                blocking = BlockingContext(context, loop)
-                result = await loop.run_in_executor(self._pool, run.job_type.function, blocking, payload)
+                blocking = BlockingContext(context, asyncio.get_running_loop())
+                result = await self._threads.run(run.job_id, run.job_type.function, blocking, payload)
             if run.closed:
                 return
             self._succeed(run, result)
@@ -219,32 +221,72 @@ class Attempts:
         reason = f"no result within {run.job_type.timeout:g} s"
         failure = d.AttemptFailure(FailureClass.TIMEOUT, reason, None, None, run.duration)
         self._abort(run)
+        self._after_thread(run, lambda over: self._time_out(run, failure, over))
+
+    def _time_out(self, run: Run, failure: d.AttemptFailure, over: bool) -> None:
+        if run.cancelled is not None:
+            self._cancel(run, run.cancelled, over)
+            return
+        if not over:
+            failure = failure._replace(reason=f"{failure.reason}; {self._still_runs()}", terminal=True)
         self._failed(run, failure, self._doubts(run, "the attempt timed out in the middle of the call"))
+
+    def _after_thread(self, run: Run, end: Callable[[bool], None]) -> None:
+        """Ends a stopped attempt when its thread, if it has one, is over or was waited for long enough.
+
+        Till then the job is running and holds what it holds, so that no other attempt overlaps with the thread.
+        """
+
+        def once(over: bool) -> None:
+            if run.overdue is once:
+                run.overdue = None
+                run.flush()  # what became of its calls meanwhile
+                end(over)
+
+        run.overdue = once
+        self._threads.when_over(run.job_id, once)
+
+    def _still_runs(self) -> str:
+        return f"its thread still runs {self._threads.wait:g} s later: see to it, or restart the worker, before a retry"
 
     def cancel(self, job_id: str, body: e.CancelRequested) -> None:
         """Ends a running attempt for an operator. A call under way leaves its effect in doubt, for a person."""
         run = self.running.get(job_id)
-        if run is None or run.closed:
+        if run is None:
             return
-        self._abort(run)
+        if run.overdue is not None:
+            run.cancelled = body
+        elif not run.closed:
+            self._abort(run)
+            self._after_thread(run, lambda over: self._cancel(run, body, over))
+
+    def _cancel(self, run: Run, body: e.CancelRequested, over: bool) -> None:
         doubts = self._doubts(run, "the job was cancelled in the middle of the call")
-        if not doubts:
+        if not doubts and over:
             self._end(
                 run,
                 (e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail"),),
                 s.CANCELLED,
             )
             return
-        doubt = doubts[0].body
-        assert isinstance(doubt, e.EffectInDoubt)
-        told = unresolved(doubts[0].step or "", doubt.key, "its call was under way", "cancel the job again")
-        reason = d.bounded(f"cancelled ({body.reason}): {told}")
-        events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
+        if doubts:
+            doubt = doubts[0].body
+            assert isinstance(doubt, e.EffectInDoubt)
+            told = unresolved(doubts[0].step or "", doubt.key, "its call was under way", "cancel the job again")
+            reason = d.bounded(f"cancelled ({body.reason}): {told}")
+            events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
+        else:
+            events = d.investigation(FailureClass.TIMEOUT, f"cancelled ({body.reason}); {self._still_runs()}", None)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])
 
     def hand_back(self, run: Run, reason: str) -> None:
-        """Gives a job back without using up an attempt (orderly shutdown, hand-over)."""
+        """Gives a job back without using up an attempt (orderly shutdown, hand-over).
+
+        One whose time was over and whose thread still runs is for a person: nobody can wait for it any longer.
+        """
+        if run.overdue is not None:
+            run.overdue(False)
         if run.closed:
             return
         self._abort(run)
@@ -255,6 +297,7 @@ class Attempts:
     def abandon(self, run: Run) -> None:
         """Stops an attempt whose partition has passed on: nothing is decided any more."""
         run.close()
+        run.overdue = None
         self.remote.abandon(run)
         if run.task is not None:
             run.task.cancel()
@@ -264,23 +307,18 @@ class Attempts:
 
     def _abort(self, run: Run) -> None:
         run.flush()
-        self._close(run)
+        run.close()
         if run.task is not None:
             run.task.cancel()
-
-    def _close(self, run: Run) -> None:
-        """Gives back what the attempt holds, and refuses whatever its handler still asks for."""
-        self.leases.end_run(run)
-        self.remote.end_run(run)
-        run.close()
 
     def _doubts(self, run: Run, reason: str) -> tuple[e.Event, ...]:
         return d.doubts(run.owner.states.open_effects(run.job_id), reason)
 
     def _end(self, run: Run, events: tuple[e.Event, ...], outcome: str) -> None:
-        if not run.closed:
-            run.flush()
-            self._close(run)
+        run.flush()
+        self.leases.end_run(run)
+        self.remote.end_run(run)
+        run.close()
         run.flush(events)
         self._dirty.discard(run)
         self.running.pop(run.job_id, None)
@@ -330,11 +368,18 @@ class Attempts:
 
     def shutdown(self) -> None:
         """Frees the threads; a handler that hangs in one is left behind."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._effects.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
+        self._effects.shutdown()
 
 
 class StepLost(StepError):
     """The handler's attempt was ended from inside, or a lease it relied on was lost."""
 
     failure_class = FailureClass.CONCURRENCY
+
+
+class ThreadBusy(StepError):
+    """The thread of an earlier attempt of this job, which this worker gave back, has not ended."""
+
+    failure_class = FailureClass.TIMEOUT
+    terminal = True

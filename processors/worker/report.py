@@ -5,14 +5,21 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 
+from rewindq.engine.effects.threads import THREAD_WAIT
+
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How a worker runs. `grace` seconds are given to running handlers at shutdown."""
+    """How a worker runs. `grace` seconds are given to running handlers at shutdown.
+
+    `thread_wait` seconds are given to the thread of a plain handler or effect that ran out of its time, before its job
+    goes to a person.
+    """
 
     concurrency: int = 100
     threads: int = 16
     grace: float = 10.0
+    thread_wait: float = THREAD_WAIT
     name: str = field(default_factory=socket.gethostname)
 
 

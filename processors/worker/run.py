@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from rewindq.engine.core.events import Event
+from rewindq.engine.core.events import CancelRequested, Event
 from rewindq.engine.core.state import JobHead
 from rewindq.engine.ports.clock import Clock
 from rewindq.engine.runtime.app import JobType
@@ -40,6 +40,9 @@ class Run:
         self.leases: set[str] = set()
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
+        #: Ends the attempt whose time is over but whose thread runs on; told whether the thread has ended.
+        self.overdue: Callable[[bool], None] | None = None
+        self.cancelled: CancelRequested | None = None
         self._buffer: list[Event] = []
         self.last_seq = owner.seq - 1
         self._requests = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import scrub, scrub_text
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
+from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.cache import read_cache
 from rewindq.engine.runtime.compensations import reference
 from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
@@ -37,7 +37,7 @@ class LiveSession:
 
     mode = "live"
 
-    def __init__(self, run: Run, attempts: Attempts, pool: Executor) -> None:
+    def __init__(self, run: Run, attempts: Attempts, threads: Threads) -> None:
         self._run = run
         self._attempts = attempts
         self._deployment = attempts.deployment
@@ -48,17 +48,22 @@ class LiveSession:
         self.trace_id = run.head.trace_id or run.job_id
         self.key = run.head.key
         self.token = run.token
-        self._pool = pool
+        self._threads = threads
 
     @cached_property
+    def _random(self) -> random.Random:
+        return random.Random(f"{self.job_id}/{self.attempt}")
+
+    @property
     def random(self) -> random.Random:
         """Seeded by the job and the attempt."""
-        return random.Random(f"{self.job_id}/{self.attempt}")
+        self._alive()
+        return self._random
 
     @cached_property
     def _gate(self) -> Gate:
         app = self._attempts.app
-        return Gate(self._run.clock, lambda error: classify(app, error), self, PermitJournaled(), self._pool)
+        return Gate(self._run.clock, lambda error: classify(app, error), self, PermitJournaled(), self._threads)
 
     # --- state ---
 
@@ -190,7 +195,7 @@ class LiveSession:
         self._outcome(request, e.EffectInDoubt(request.key, reason, duration_ms), "fail")
 
     def _outcome(self, request: d.EffectRequest, body: e.Body, status: e.Status) -> None:
-        if self._run.closed:
+        if self._run.closed and self._run.overdue is None:
             raise AttemptEnded("the attempt ended while the call was under way")
         self._run.record(
             e.Event(body, step=request.step, status=status, side_effect=request.name, elapsed=self._elapsed())

@@ -71,7 +71,7 @@ class Worker:
         self._idle = IdleWatch(deployment.log, self._owners, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
-        self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
+        self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options)
         self._scheduler = Scheduler(deployment, loaded.app)
         self._home = Home(deployment, self._attempts.waits, self.wake)
         self._intake.home, self._intake.remote = self._home, self._attempts.remote
