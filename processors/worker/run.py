@@ -66,6 +66,11 @@ class Run:
         """Buffers an event that changes nothing others can see."""
         self._buffer.append(event)
 
+    def settle(self, key: str) -> None:
+        """Decides the buffer when it tells of the effect with this key: what comes next depends on it."""
+        if any(getattr(event.body, "key", None) == key for event in self._buffer):
+            self.flush()
+
     def flush(self, events: Iterable[Event] = ()) -> None:
         """Decides the buffered events and these."""
         self._buffer.extend(events)

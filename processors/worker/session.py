@@ -125,6 +125,7 @@ class LiveSession:
             request = request._replace(meta=scrub(request.meta, self._run.secrets))
         if request.compensation is not None:
             request = self._with_compensation(request, request.compensation)
+        self._run.settle(request.key)
         states = self._run.owner.states
         unstable = d.unstable_key(states.open_effects(self.job_id), request)
         if unstable is not None:
