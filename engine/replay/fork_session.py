@@ -16,6 +16,8 @@ from ..effects.call import encode_answer
 from ..effects.errors import BadStep, EffectBlocked, EffectConflict, StepError, WriteRefused
 from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from ..runtime.failures import explain
+from ..runtime.kept import keep
 from .away import ForkAway
 from .divergence import Divergence
 from .execution import Finished
@@ -177,7 +179,8 @@ class ForkSession(ReplaySession):
             self._record(call.step, e.EffectInDoubt(call.key, reason, 0), "fail", call.name)
             return
         name = "EffectBlocked" if isinstance(error, EffectBlocked) else type(cause).__qualname__
-        body = e.EffectFailed(call.key, kind, reason, name, 0)
+        rule = explain(self.setting.app, cause)[1]
+        body = e.EffectFailed(call.key, kind, reason, name, 0, keep(cause, rule, self._secrets))
         self._record(call.step, body, "fail", call.name)
 
     # --- the rest -----------------------------------------------------------------------------------------------

@@ -184,10 +184,12 @@ class App:
 
     def class_of(self, error: BaseException) -> FailureClass | None:
         """The app's own class for an exception, None where it has no rule."""
-        for kind in type(error).__mro__:
-            if kind in self._classes:
-                return self._classes[kind]
-        return None
+        ruled = self.rule_of(error)
+        return None if ruled is None else self._classes[ruled]
+
+    def rule_of(self, error: BaseException) -> type[BaseException] | None:
+        """The exception type of the app's rule for an exception, None where it has none."""
+        return next((kind for kind in type(error).__mro__ if kind in self._classes), None)
 
     def stub(self, effect: str) -> Callable[[Handler], Handler]:
         """Registers a function that stands in for an effect in forks: `app.stub("charge")(function)`."""

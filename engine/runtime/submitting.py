@@ -18,8 +18,8 @@ from ..ports.log import Append, OutcomeUnknown, Producer
 from .app import App
 from .context import encode_payload
 from .deployment import Deployment
-from .ends import describe
 from .ids import new_id
+from .kept import describe
 
 #: Longest type name and partition key, in characters.
 NAME_MAX = 200

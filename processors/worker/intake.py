@@ -22,7 +22,7 @@ from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
 from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.deployment import Deployment
-from rewindq.engine.runtime.ends import describe
+from rewindq.engine.runtime.kept import describe
 
 from .home import Home
 from .owner import About, Owner

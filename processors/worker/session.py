@@ -22,7 +22,8 @@ from rewindq.engine.runtime.cache import read_cache
 from rewindq.engine.runtime.compensations import reference
 from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
 from rewindq.engine.runtime.deployment import BodyTooLarge
-from rewindq.engine.runtime.failures import classify
+from rewindq.engine.runtime.failures import classify, explain
+from rewindq.engine.runtime.kept import full_name, keep
 
 from .leases import Leases
 from .owner import About
@@ -187,7 +188,10 @@ class LiveSession:
     def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
         """Records that the call was surely not done."""
         reason = d.bounded(scrub_text(d.text_of(error), self._run.secrets))
-        body = e.EffectFailed(request.key, kind, reason, type(error).__qualname__, duration_ms)
+        rule = explain(self._attempts.app, error)[1]
+        body = e.EffectFailed(
+            request.key, kind, reason, full_name(error), duration_ms, keep(error, rule, self._run.secrets)
+        )
         self._outcome(request, body, "fail")
 
     def in_doubt(self, request: d.EffectRequest, reason: str, duration_ms: int | None) -> None:

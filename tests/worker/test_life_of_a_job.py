@@ -15,6 +15,8 @@ from rewindq import App, Backoff, Context, FailureClass, Retry
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.runtime.past import Past
+from rewindq.engine.runtime.trace import job_detail
 
 SOON = Retry(max_attempts=3, base=0.01, cap=0.05)
 
@@ -445,3 +447,17 @@ def test_a_handler_that_does_not_await_its_effect_has_not_succeeded(tmp_path: Pa
     assert job.failure is not None
     assert "await every effect" in job.failure.reason
     assert "EffectInDoubt" in shop.names("a")
+
+
+def test_an_attempt_says_which_rule_made_its_failures_class(tmp_path: Path) -> None:
+    app = App("t")
+
+    @app.job(retry=SOON)
+    async def work(ctx: Context, job: Item) -> None:
+        raise ConnectionError("down")
+
+    shop = Shop(tmp_path, app)
+    shop.submit("work", {}, "a")
+    shop.run()
+    attempts = job_detail(Past(shop.deployment), "a")["attempts"]
+    assert [attempt["failure"]["rule"] for attempt in attempts] == ["type ConnectionError"] * 3
