@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
 from ..core.retry import FailureClass, Retry
 from ..core.schedule import Missed
+from ..effects.marked import is_marked
 from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -259,9 +260,8 @@ def secret_paths(model: type[BaseModel], prefix: str = "", seen: frozenset[type]
     paths: list[str] = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{field.alias or name}"
-        extra = field.json_schema_extra
         kinds = list(_parts(field.annotation))
-        if (isinstance(extra, dict) and extra.get("secret")) or any(k in (SecretStr, SecretBytes) for k in kinds):
+        if is_marked(field) or any(k in (SecretStr, SecretBytes) for k in kinds):
             paths.append(path)
             continue
         for kind in kinds:

@@ -7,8 +7,9 @@ from pydantic import BaseModel
 from ..core import decide as d
 from ..core import values
 from ..core.retry import FailureClass
-from ..core.secrets import scrub_text
+from ..core.secrets import NAMED_MIN, scrub, scrub_text
 from ..effects.errors import StepError
+from ..effects.marked import dumped
 from ..ports.blobs import BlobMissing
 from .app import App
 from .failures import explain
@@ -19,13 +20,15 @@ class ResultRefused(Exception):
     """What a handler returned cannot be kept; its effects stand."""
 
 
-def encode_result(result: object) -> bytes | None:
-    """A handler's result in canonical form. Raises values.ValueRefused."""
+def encode_result(result: object, secrets: list[str]) -> bytes | None:
+    """A handler's result in canonical form, without what its model marks secret and the payload's secrets.
+
+    Raises values.ValueRefused.
+    """
     if result is None:
         return None
-    if isinstance(result, BaseModel):
-        return values.encode(result.model_dump(mode="json"))
-    return values.encode(result)
+    data = values.encode(dumped(result) if isinstance(result, BaseModel) else result)
+    return scrub(data, [secret for secret in secrets if len(secret) >= NAMED_MIN], texts_only=True)
 
 
 def failure_of(app: App, error: BaseException, secrets: list[str], duration: int) -> d.AttemptFailure:

@@ -12,6 +12,7 @@ from ..core import values
 from ..core.decide import PRIORITY_MAX
 from ..core.names import valid_job_id
 from ..core.partitioner import partition_for
+from ..core.secrets import MARKED_NAME, holds_secret, secret_texts
 from ..core.state import JobHead
 from ..core.times import BadTime, duration_us
 from ..ports.log import Append, OutcomeUnknown, Producer
@@ -143,6 +144,8 @@ class Submitter:
             raise SubmissionRefused(f"payload of {submission.type!r}: {describe(error)}") from error
         except ValueError as error:
             raise SubmissionRefused(str(error)) from error
+        if holds_secret([key, resource], secret_texts(payload, job_type.secrets)):
+            raise SubmissionRefused(MARKED_NAME)
         if resource is not None and key is not None:
             self._check_home(resource, key)
         return key

@@ -18,6 +18,7 @@ from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
+from rewindq.engine.core.secrets import MARKED_NAME, holds_secret, secret_texts
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
 from rewindq.engine.runtime.app import App
@@ -106,6 +107,9 @@ class Intake:
                 payload = job_type.model.model_validate_json(raw)
                 resource = job_type.resource_of(payload)
                 key = body.key or job_type.key_of(payload) or resource
+                if holds_secret([key, resource], secret_texts(raw, job_type.secrets)):
+                    key = resource = None
+                    refusal = (FailureClass.VALIDATION, MARKED_NAME)
             except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
                 refusal = (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
         now = self._deployment.clock.now_us()
