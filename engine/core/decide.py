@@ -131,6 +131,21 @@ def decide_failure(
     return (failed, *investigation(failure.failure_class, ended, failure.step, failure.exception))
 
 
+def with_block(events: tuple[e.Event, ...], job: s.JobState, resource: str | None, wanted: bool) -> tuple[e.Event, ...]:
+    """A decision about a failure, with the block of the job's resource before its last event.
+
+    `wanted` is the job type's `on_failure="block_key"`. A job blocks its resource from its first failure on, so that
+    nothing overtakes it while it waits for its next attempt either.
+    """
+    if not wanted or resource is None or (job.holds is not None and job.holds.blocks):
+        return events
+    last = events[-1].body
+    if not isinstance(last, e.RetryScheduled | e.MovedToInvestigation):
+        return events
+    reason = f"later jobs of {resource} wait until this one succeeds or is cancelled ({last.failure_class})"
+    return (*events[:-1], e.Event(e.KeyBlocked(bounded(reason))), events[-1])
+
+
 def doubts(open_effects: s.OpenEffects | None, reason: str) -> tuple[e.Event, ...]:
     """`EffectInDoubt` for each effect that has started and has no outcome."""
     effects = open_effects.effects if open_effects is not None else {}

@@ -49,6 +49,7 @@ def _started(job: s.JobState, body: e.AttemptStarted, at: Moment) -> s.JobState:
         failures=job.failures,
         lost=job.lost,
         token=at.token,
+        holds=job.holds,
     )
 
 
@@ -116,7 +117,18 @@ def _cancel_requested(job: s.JobState, body: e.CancelRequested, at: Moment) -> s
 
 
 def _retry_requested(job: s.JobState, body: e.RetryRequested, at: Moment) -> s.JobState:
-    return s.JobState(s.WAITING, job.attempt, at.seq)
+    return s.JobState(s.WAITING, job.attempt, at.seq, holds=job.holds)
+
+
+def _key_blocked(job: s.JobState, body: e.KeyBlocked, at: Moment) -> s.JobState:
+    return replace(job, last_seq=at.seq, holds=s.Holds(blocks=True))
+
+
+def evolve_block(before: s.KeyBlock | None, job_id: str, accepted_seq: int, blocks: bool) -> s.KeyBlock | None:
+    """A resource's block after a job failed (`blocks`) or ended; None when nobody blocks it any more."""
+    others = [entry for entry in (before.jobs if before is not None else ()) if entry[1] != job_id]
+    jobs = sorted([*others, (accepted_seq, job_id)]) if blocks else others
+    return s.KeyBlock(tuple(jobs)) if jobs else None
 
 
 _EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
@@ -131,6 +143,7 @@ _EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
     e.JobCancelled: (s.ACTIVE | {s.INVESTIGATION}, _cancelled),
     e.CancelRequested: (frozenset({s.RUNNING}), _cancel_requested),
     e.RetryRequested: (frozenset({s.INVESTIGATION}), _retry_requested),
+    e.KeyBlocked: (s.ACTIVE, _key_blocked),
 }
 
 #: Events that change a job's state.

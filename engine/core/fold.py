@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from . import events as e
 from . import state as s
 from .aggregate import evolve_aggregate
-from .evolve import JOB_EVENTS, FoldError, Moment, evolve_idempotency, evolve_job, evolve_open_effects
+from .evolve import (
+    JOB_EVENTS,
+    FoldError,
+    Moment,
+    evolve_block,
+    evolve_idempotency,
+    evolve_job,
+    evolve_open_effects,
+)
 
 
 class States(Protocol):
@@ -59,6 +69,14 @@ class States(Protocol):
 
     def set_aggregate(self, key: str, value: s.Aggregate, stored: s.AggregateVersion) -> None:
         """Stores its next version at `value.seq`."""
+        ...
+
+    def block(self, resource: str) -> s.KeyBlock | None:
+        """The failed jobs that a resource's later jobs wait behind."""
+        ...
+
+    def set_block(self, resource: str, value: s.KeyBlock | None) -> None:
+        """Stores or removes them."""
         ...
 
 
@@ -137,7 +155,21 @@ def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Mo
         if at.token is None:
             raise FoldError(f"AttemptStarted at seq {at.seq} holds {record.resource} without a fencing token")
         states.set_lease(record.resource, at.seq, s.Lease(at.token, at.job_id, at.attempt))
+    elif isinstance(body, e.KeyBlocked):
+        _set_block(states, record, at, blocks=True)
+    if after.holds is not None and after.status in s.TERMINAL:
+        if after.holds.blocks:
+            _set_block(states, record, at, blocks=False)
+        after = replace(after, holds=None)
     states.set_job(at.job_id, at.seq, before, after)
+
+
+def _set_block(states: States, record: e.EventRecord, at: Moment, *, blocks: bool) -> None:
+    head = states.head(at.job_id)
+    if record.resource is None or head is None:
+        raise FoldError(f"{at.job_id} blocks a key at seq {at.seq} and has no resource")
+    block = evolve_block(states.block(record.resource), at.job_id, head.accepted_seq, blocks)
+    states.set_block(record.resource, block)
 
 
 def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:

@@ -58,6 +58,12 @@ class Failure(Stored, frozen=True, array_like=True):
     step: str | None = None
 
 
+class Holds(Stored, frozen=True, array_like=True):
+    """What a job that is not over keeps from others. `blocks`: later jobs of its resource wait for its end."""
+
+    blocks: bool = False
+
+
 class JobState(Stored, frozen=True, array_like=True):
     """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator."""
 
@@ -75,6 +81,7 @@ class JobState(Stored, frozen=True, array_like=True):
     cancel_reason: str | None = None
     result: bytes | None = None
     result_ref: str | None = None
+    holds: Holds | None = None
 
 
 class OpenEffects(Stored, frozen=True, array_like=True):
@@ -92,6 +99,17 @@ class Lease(Stored, frozen=True, array_like=True):
     attempt: int
     ttl: int | None = None
     released: bool = False
+
+
+class KeyBlock(Stored, frozen=True, array_like=True):
+    """The failed jobs that a resource's later jobs wait behind, as (number of acceptance, id), oldest first."""
+
+    jobs: tuple[tuple[int, str], ...]
+
+    def ahead_of(self, accepted_seq: int) -> str | None:
+        """The first of them that was accepted before a job; None: it may run."""
+        first, job_id = self.jobs[0]
+        return job_id if first < accepted_seq else None
 
 
 STARTED = "started"
@@ -142,7 +160,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion
+State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | KeyBlock
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
@@ -152,6 +170,10 @@ decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
+decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
+
+#: Kinds of keys in the store's family of marks.
+BLOCKED_KEY = "key\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:

@@ -27,6 +27,7 @@ class Family(StrEnum):
     AGGREGATES = "aggregates"
     TRACES = "traces"
     META = "meta"
+    MARKS = "marks"
 
     # Enum's own hash is a Python call, and families are looked up for every value that is read or written.
     __hash__ = str.__hash__

@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
@@ -20,6 +20,7 @@ from ..core.retry import FailureClass, Retry
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 #: `"order:{order_id}"`, or a function of the payload.
 KeyRule = str | Callable[[Any], str] | None
+OnFailure: TypeAlias = Literal["continue", "block_key"]
 CacheGet = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
 
 
@@ -42,6 +43,7 @@ class JobType(NamedTuple):
     concurrency: int | None
     is_async: bool
     secrets: tuple[str, ...]
+    blocks_key: bool = False
 
     def resource_of(self, payload: BaseModel) -> str | None:
         """The job's resource. Raises ValueError naming the type and the rule."""
@@ -99,12 +101,14 @@ class App:
         timeout: float | None = None,
         max_lost: int = 3,
         concurrency: int | None = None,
+        on_failure: OnFailure = "continue",
     ) -> Callable[[Handler], Handler]:
         """Registers a handler `(ctx, payload) -> result`, `async def` or plain `def`.
 
         `resource` names what the job works on: one job of a resource runs at a time. `key` is the partition key
         (default: the resource, else the job's id). `timeout` seconds bound an attempt. After `max_lost` lost workers
-        the job is poison. `concurrency` bounds jobs of this type in one worker. Raises AppError.
+        the job is poison. `concurrency` bounds jobs of this type in one worker. With `on_failure="block_key"` a job
+        that failed keeps later jobs of its resource waiting until it succeeds or is cancelled. Raises AppError.
         """
 
         def register(function: Handler) -> Handler:
@@ -115,6 +119,10 @@ class App:
                 raise AppError(f"timeout of {job_name!r} must be above 0 seconds, got {timeout!r}")
             if max_lost < 1:
                 raise AppError(f"max_lost of {job_name!r} must be 1 or more, got {max_lost!r}")
+            if on_failure not in get_args(OnFailure):
+                raise AppError(f"on_failure of {job_name!r} must be continue or block_key, got {on_failure!r}")
+            if on_failure == "block_key" and resource is None:
+                raise AppError(f"on_failure='block_key' of {job_name!r} needs a resource= whose later jobs wait")
             model, result = _signature(job_name, function)
             for what, rule in (("resource", resource), ("key", key)):
                 _check_template(job_name, what, rule, model)
@@ -131,6 +139,7 @@ class App:
                 concurrency,
                 inspect.iscoroutinefunction(function),
                 secret_paths(model),
+                on_failure == "block_key",
             )
             return function
 

@@ -38,6 +38,8 @@ TRANSITIONS: dict[type[e.Body], tuple[frozenset[str], str]] = {
     e.JobCancelled: (frozenset({QUEUED, RUNNING, PARKED}), CANCELLED),
     e.JobSucceeded: (frozenset({RUNNING}), SUCCEEDED),
 }
+#: Events that change a job and leave it where it is.
+STAYS = frozenset({e.KeyBlocked})
 _RESTING = frozenset({QUEUED, RUNNING, PARKED, SUCCEEDED, CANCELLED})
 
 STARTED = "started"
@@ -68,11 +70,12 @@ class Violation(NamedTuple):
 class _Job:
     """Where a job stands, as far as the checks need it."""
 
-    __slots__ = ("attempt", "calls", "place")
+    __slots__ = ("accepted", "attempt", "calls", "place")
 
     def __init__(self) -> None:
         self.place = NOWHERE
         self.attempt = 0
+        self.accepted = 0
         self.calls: set[str] = set()
 
 
@@ -97,6 +100,8 @@ class PartitionChecks:
         self._keys: dict[str, str] = {}
         self._tokens: dict[str, int] = {}
         self._versions: dict[str, int] = {}
+        #: Resource -> the failed jobs that block it.
+        self._blocked: dict[str, set[str]] = {}
 
     # --- records ---
 
@@ -144,7 +149,9 @@ class PartitionChecks:
             self._check_transition(job, record, event, seq)
         elif isinstance(body, e.DomainBody):
             self._check_running(job, record, body, seq)
-        if type(body) in EFFECTS and job is not None:
+        if isinstance(body, e.KeyBlocked):
+            self._blocked.setdefault(record.resource or "", set()).add(record.job_id)
+        elif type(body) in EFFECTS and job is not None:
             self._check_effect(job, record, body, seq)
         elif isinstance(body, e.StateChanged):
             self._check_change(record, event, body, seq)
@@ -181,9 +188,20 @@ class PartitionChecks:
             job.attempt = record.attempt
             if record.resource is not None:
                 self._check_grant(record.resource, event.fencing_token, record.job_id, seq)
+                self._check_block(job, record.resource, record.job_id, seq)
+        elif isinstance(body, e.JobAccepted):
+            job.accepted = seq
+        if after in (SUCCEEDED, CANCELLED) and record.resource is not None and record.job_id is not None:
+            self._blocked.get(record.resource, set()).discard(record.job_id)
         if job.place == RUNNING and after != RUNNING:
             self._check_calls_ended(job, record, body, seq)
         job.place = after
+
+    def _check_block(self, job: _Job, resource: str, job_id: str | None, seq: int) -> None:
+        ahead = [other for other in self._blocked.get(resource, ()) if self.jobs[other].accepted < job.accepted]
+        if ahead:
+            detail = f"it started while {sorted(ahead)[0]}, which failed before it, blocks {resource}"
+            self._broken("overtook", seq, job_id, detail)
 
     def _check_calls_ended(self, job: _Job, record: e.EventRecord, body: e.Body, seq: int) -> None:
         for key in sorted(job.calls):

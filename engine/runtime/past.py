@@ -28,6 +28,7 @@ from ..store.working import COUNTS, POSITIONS, read_aggregate
 from .deployment import Deployment
 from .pending import Pending, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail
+from .waits import waits_for
 
 log = structlog.get_logger(__name__)
 
@@ -46,12 +47,13 @@ class NotFound(Exception):
 
 
 class FoundJob(NamedTuple):
-    """A job: where it is, what never changes about it, where it stands."""
+    """A job: where it is, what never changes about it, where it stands, and what it waits for beyond time and room."""
 
     job_id: str
     partition: int
     head: s.JobHead
     state: s.JobState
+    waits: str | None = None
 
 
 class JobFilter(NamedTuple):
@@ -128,7 +130,8 @@ class PartitionPast:
     def _found(self, job_id: str, head: bytes) -> FoundJob:
         version = self.store.latest(Family.JOBS, job_id.encode())
         assert version is not None, f"{job_id} has a head and no state"
-        return FoundJob(job_id, self.partition, s.decode_head(head), s.decode_job(version.value))
+        about, state = s.decode_head(head), s.decode_job(version.value)
+        return FoundJob(job_id, self.partition, about, state, waits_for(self.store, about, state))
 
     def pointers(self, job_id: str) -> Iterator[tuple[str, int]]:
         """Topic and offset of a job's records, in log order."""

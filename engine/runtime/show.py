@@ -36,6 +36,7 @@ def job_shown(found: FoundJob) -> dict[str, Any]:
         "failure": None
         if failure is None
         else {"class": failure.failure_class, "reason": failure.reason, "step": failure.step},
+        "waits": found.waits,
     }
 
 

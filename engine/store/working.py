@@ -175,6 +175,23 @@ class WorkingSet:
         self._remember(Family.AGGREGATES, key, value)
         self._changes.append(Put(Family.AGGREGATES, key.encode(), s.encode_state(stored), value.seq))
 
+    # --- marks ---
+
+    def block(self, resource: str) -> s.KeyBlock | None:
+        """The failed jobs that a resource's later jobs wait behind."""
+        return self._plain(Family.MARKS, s.BLOCKED_KEY + resource, s.decode_block)
+
+    def set_block(self, resource: str, value: s.KeyBlock | None) -> None:
+        """Stores or removes them."""
+        self._set_mark(s.BLOCKED_KEY + resource, value)
+
+    def _set_mark(self, key: str, value: s.State | None) -> None:
+        self._remember(Family.MARKS, key, value)
+        raw = key.encode()
+        self._changes.append(
+            Delete(Family.MARKS, raw) if value is None else Put(Family.MARKS, raw, s.encode_state(value))
+        )
+
     # --- turns ---
 
     def collect(self) -> tuple[int, list[Put | Delete]]:

@@ -157,6 +157,7 @@ class Attempts:
         assert job is not None
         now = self.deployment.clock.now_us()
         events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random())
+        events = d.with_block(events, job, run.head.resource, run.job_type.blocks_key)
         last = events[-1].body
         self._end(run, (*doubts, *events), s.RETRYING if isinstance(last, e.RetryScheduled) else s.INVESTIGATION)
         if isinstance(last, e.RetryScheduled):
@@ -188,6 +189,9 @@ class Attempts:
             return
         reason = f"cancelled ({body.reason}) while a call was under way: {doubts[0].step} is in doubt"
         events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
+        job = run.owner.states.job(job_id)
+        assert job is not None
+        events = d.with_block(events, job, run.head.resource, run.job_type.blocks_key)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])
 
@@ -229,12 +233,22 @@ class Attempts:
         self.running.pop(run.job_id, None)
         self.by_type[run.head.type] -= 1
         self._ended[outcome] += 1
+        if run.job_type.blocks_key:
+            self.see_block(run.owner, run.head.resource)
         self._free(run.owner, run.head.resource)
         self.wake()
 
     def _free(self, owner: Owner, resource: str | None) -> None:
         if resource is not None:
+            if self.queues[owner.partition].blocks(resource):
+                self.see_block(owner, resource)
             self.leases.freed(owner.partition, resource)
+
+    def see_block(self, owner: Owner, resource: str | None) -> None:
+        """Tells the queue which failed job a resource's later jobs wait behind now, if any."""
+        if resource is not None:
+            block = owner.states.block(resource)
+            self.queues[owner.partition].block(resource, None if block is None else block.jobs[0][0])
 
     def _about(self, run: Run) -> About:
         return About.job(run.job_id, run.head, run.attempt, run.owner.partition, run.owner.seq - 1)
@@ -251,6 +265,13 @@ class Attempts:
         head = owner.states.head(job_id)
         assert head is not None
         self.queues[owner.partition].push(ready(head.priority, head.accepted_seq, job_id, head.type, head.resource))
+
+    def forget(self, owner: Owner, job_id: str) -> None:
+        """A job that did not run was cancelled."""
+        self.queues[owner.partition].remove(job_id)
+        head = owner.states.head(job_id)
+        if head is not None and head.resource is not None and self.queues[owner.partition].blocks(head.resource):
+            self.see_block(owner, head.resource)
 
     def touched(self, run: Run) -> None:
         """The run has events that must not wait for its next step."""

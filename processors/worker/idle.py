@@ -12,13 +12,22 @@ from .owner import Owner
 
 
 class IdleWatch:
-    """Whether nothing is waiting, delayed or running on the owned partitions, and nothing is left on the log."""
+    """Whether nothing can run now or later on the owned partitions by itself, and nothing is left on the log.
+
+    `stuck` tells how many of a partition's waiting jobs wait for a person or another worker.
+    """
 
     def __init__(
-        self, log: Log, owners: Mapping[int, Owner], busy: Callable[[], bool], wake: Callable[[], None]
+        self,
+        log: Log,
+        owners: Mapping[int, Owner],
+        stuck: Callable[[int], int],
+        busy: Callable[[], bool],
+        wake: Callable[[], None],
     ) -> None:
         self._log = log
         self._owners = owners
+        self._stuck = stuck
         self._busy = busy
         self._wake = wake
         self._idle = False
@@ -53,7 +62,9 @@ class IdleWatch:
         if self._busy():
             return False
         for owner in self._owners.values():
-            if owner.has_work or any(owner.states.counts.get(status) for status in ACTIVE):
+            counts = owner.states.counts
+            active = sum(counts.get(status, 0) for status in ACTIVE)
+            if owner.has_work or (active and active != self._stuck(owner.partition)):
                 return False
         return True
 

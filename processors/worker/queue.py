@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 
@@ -25,7 +25,8 @@ def ready(priority: int, accepted_seq: int, job_id: str, job_type: str, resource
 class ReadyQueue:
     """The waiting jobs of one partition, in memory.
 
-    A job whose resource or type is busy steps aside until that one is free, so it blocks nobody behind it.
+    A job whose resource or type is busy steps aside until that one is free, so it blocks nobody behind it. So does one
+    that waits behind a failed job of its resource; it is `stuck`: nothing that runs will set it free.
     """
 
     def __init__(self) -> None:
@@ -34,9 +35,18 @@ class ReadyQueue:
         self._type_aside: dict[str, list[Ready]] = {}
         self._members: set[str] = set()
         self._holders: dict[str, str] = {}
+        #: Resource -> the acceptance of the first failed job that blocks it.
+        self._blocks: dict[str, int] = {}
+        self._blocked: dict[str, list[Ready]] = {}
+        self._stuck: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._members)
+
+    @property
+    def stuck(self) -> int:
+        """How many of them wait for what no running job will do."""
+        return len(self._stuck)
 
     def push(self, entry: Ready) -> None:
         """Adds a waiting job; one that is here already is left in its place."""
@@ -54,8 +64,9 @@ class ReadyQueue:
 
         `full_types` are job types at their concurrency limit.
         """
-        for job_type in self._type_aside.keys() - full_types:
-            _bring_back(self._type_aside, job_type, self._heap)
+        if self._type_aside:
+            for job_type in self._type_aside.keys() - full_types:
+                _bring_back(self._type_aside, job_type, self._heap)
         while self._heap:
             entry = heappop(self._heap)
             if entry.job_id in self._members and not self._step_aside(entry, full_types):
@@ -71,9 +82,15 @@ class ReadyQueue:
         return None
 
     def _step_aside(self, entry: Ready, full_types: frozenset[str] | set[str]) -> bool:
-        if entry.resource is not None and entry.resource in self._holders:
-            heappush(self._resource_aside.setdefault(entry.resource, []), entry)
-            return True
+        resource = entry.resource
+        if resource is not None:
+            if self._blocks and entry.accepted_seq > self._blocks.get(resource, entry.accepted_seq):
+                self._stuck.add(entry.job_id)
+                heappush(self._blocked.setdefault(resource, []), entry)
+                return True
+            if resource in self._holders:
+                heappush(self._resource_aside.setdefault(resource, []), entry)
+                return True
         if entry.type in full_types:
             heappush(self._type_aside.setdefault(entry.type, []), entry)
             return True
@@ -82,6 +99,9 @@ class ReadyQueue:
     def remove(self, job_id: str) -> None:
         """Forgets a waiting job (cancelled)."""
         self._members.discard(job_id)
+        self._stuck.discard(job_id)
+
+    # --- resources ---
 
     def holder(self, resource: str) -> str | None:
         """Who holds a resource now."""
@@ -95,6 +115,35 @@ class ReadyQueue:
         """A resource's holder is done: the first job that stepped aside for it is back in the order."""
         self._holders.pop(resource, None)
         _bring_back(self._resource_aside, resource, self._heap)
+
+    def blocks(self, resource: str) -> bool:
+        """Whether a failed job blocks a resource."""
+        return resource in self._blocks
+
+    def block(self, resource: str, first: int | None) -> None:
+        """Jobs of a resource that were accepted after `first` wait; None: no longer."""
+        if first is None:
+            self._blocks.pop(resource, None)
+        else:
+            self._blocks[resource] = first
+        waiting = self._blocked.pop(resource, None)
+        if waiting is not None:
+            self._unblock(resource, first, waiting)
+
+    def _unblock(self, resource: str, first: int | None, waiting: list[Ready]) -> None:
+        """Those that may run queue up for the resource as if it were busy; the first of them is in the order."""
+        still = [entry for entry in waiting if first is not None and entry.accepted_seq > first]
+        if still:
+            heapify(still)
+            self._blocked[resource] = still
+        freed = [entry for entry in waiting if first is None or entry.accepted_seq <= first]
+        self._stuck.difference_update(entry.job_id for entry in freed)
+        if freed:
+            aside = self._resource_aside.setdefault(resource, [])
+            aside.extend(freed)
+            heapify(aside)
+            if resource not in self._holders:
+                _bring_back(self._resource_aside, resource, self._heap)
 
 
 def _bring_back(aside: dict[str, list[Ready]], place: str, heap: list[Ready]) -> None:

@@ -18,7 +18,7 @@ class WorkerOptions:
 
 @dataclass
 class Report:
-    """What a worker did, for its end and for metrics."""
+    """What a worker did, for its end and for metrics. `blocked`: jobs that wait behind a failed one, now."""
 
     succeeded: int = 0
     failed: int = 0
@@ -26,6 +26,7 @@ class Report:
     turns: int = 0
     records: int = 0
     owned: int = 0
+    blocked: int = 0
     idle: bool = False
 
     @property

@@ -18,9 +18,7 @@ import structlog
 
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
-from rewindq.engine.core.decide import decide_lost, doubts
 from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, LogUnavailable, Member, OutcomeUnknown, Record
-from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 
@@ -29,9 +27,10 @@ from .committer import Committer
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
-from .owner import About, Owner
+from .owner import Owner
 from .queue import ReadyQueue
 from .report import Report, WorkerOptions
+from .revive import revive
 from .run import Run
 from .takeover import Taken, take_over
 from .timers import Timers
@@ -66,7 +65,7 @@ class Worker:
         self._starting: list[Run] = []
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
-        self._idle = IdleWatch(deployment.log, self._owners, self._is_busy, self.wake)
+        self._idle = IdleWatch(deployment.log, self._owners, self._stuck, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
@@ -160,7 +159,7 @@ class Worker:
         elif isinstance(body, e.CancelRequested):
             self._attempts.cancel(taken.job_id, body)
         elif isinstance(body, e.JobCancelled):
-            self._attempts.queues[owner.partition].remove(taken.job_id)
+            self._attempts.forget(owner, taken.job_id)
 
     def _due(self, owner: Owner, job_id: str, due: int) -> None:
         job = owner.states.job(job_id)
@@ -189,7 +188,9 @@ class Worker:
 
     def _pace(self) -> None:
         for partition in self._owners:
-            waiting = len(self._attempts.queues[partition])
+            # What is stuck may wait for days: it must not keep the commands out that would set it free.
+            queue = self._attempts.queues[partition]
+            waiting = len(queue) - queue.stuck
             if waiting > READY_MAX and partition not in self._paused:
                 self._paused.add(partition)
                 self._member.pause(partition)
@@ -272,30 +273,9 @@ class Worker:
         self._order.append(partition)
         self._attempts.queues[partition] = ReadyQueue()
         self._attempts.timers[partition] = Timers(owner.store)
-        for raw, value in list(owner.store.scan(Family.RUNNING)):
-            if s.decode_open(value).running:
-                self._lost(owner, raw.decode())
-        for _, raw in owner.store.scan(Family.READY):
-            job_id = raw.decode()
-            job = owner.states.job(job_id)
-            if job is not None and job.status == s.WAITING:
-                self._attempts.requeue(owner, job_id)
+        revive(owner, self._loaded.app, self._attempts, self._intake)
         self._member.start(partition, taken.inputs)
         log.info("partition taken", partition=partition, epoch=owner.epoch, folded=taken.events)
-
-    def _lost(self, owner: Owner, job_id: str) -> None:
-        job, head = owner.states.job(job_id), owner.states.head(job_id)
-        if job is None or head is None or job.status != s.RUNNING:
-            return
-        job_type = self._loaded.app.types.get(head.type)
-        about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
-        reason = f"its worker {job.worker} no longer owns partition {owner.partition}"
-        events = decide_lost(job, job_type.max_lost if job_type is not None else 3, reason)
-        owner.append(about, (*doubts(owner.states.open_effects(job_id), "its worker was lost in the call"), *events))
-        if isinstance(events[-1].body, e.MovedToInvestigation):
-            self._intake.investigate(owner, about, events[-1])
-        else:
-            self._attempts.requeue(owner, job_id)
 
     def _drop(self, partition: int) -> None:
         """Forgets a partition: whatever of it is not committed is nobody's decision."""
@@ -386,7 +366,11 @@ class Worker:
         report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
         report.retried = ended[s.RETRYING]
         report.owned = len(self._owners)
+        report.blocked = sum(queue.stuck for queue in self._attempts.queues.values())
         report.idle = self._idle.look()
+
+    def _stuck(self, partition: int) -> int:
+        return self._attempts.queues[partition].stuck
 
     def _is_busy(self) -> bool:
         if self._commit is not None or self._taking or self._inbox.busy or not self._owners:

@@ -73,6 +73,9 @@ class Writer:
             e.JobSucceeded(b"1", None, 5),
             e.MovedToInvestigation("unknown", "no"),
         ]
+        head = self.states.head(job_id)
+        if head is not None and head.resource is not None:
+            ends.append(e.KeyBlocked("it failed"))
         return [*map(Event, ends), *self._effects(), self._lease(), self._change(), self._change()]
 
     def _effects(self) -> list[Event]:

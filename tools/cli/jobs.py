@@ -80,14 +80,18 @@ def list_jobs(
 
 
 def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> None:
-    headings = ("submitted", "status", "try", "type", "job", "failure")
+    headings = ("submitted", "status", "try", "type", "job", "failure, or what it waits for")
     rows = (
-        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _failure(job))
+        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _why(job))
         for job in jobs
     )
     if jobs:
         print_table(console, headings, rows)
     console.print(f"{len(jobs)} of {total} jobs" if len(jobs) < total else f"{total} jobs")
+
+
+def _why(job: dict[str, Any]) -> str:
+    return short(job["waits"], 100) if job["waits"] else _failure(job)
 
 
 def _failure(job: dict[str, Any]) -> str:
@@ -121,6 +125,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         "partition": job["partition"],
         "priority": detail["priority"] or None,
         "parent": detail["parent"],
+        "waits": job["waits"],
         "failure": _failure(job) or None,
         "cancelled": detail["cancel_reason"],
     }

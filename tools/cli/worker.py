@@ -72,12 +72,13 @@ def worker(
             run_worker(settings, options, reports)
         return
     report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried")}
+    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried", "blocked")}
     call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
 
 
 def _told(report: Report) -> str:
-    return f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    told = f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    return told + (f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else "")
 
 
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:

@@ -59,6 +59,7 @@ from .lifecycle import (
     SubmissionForwarded,
 )
 from .record import BODIES, Event, EventRecord
+from .waiting import KeyBlocked
 
 __all__ = [
     "BODIES",
@@ -93,6 +94,7 @@ __all__ = [
     "JobFailed",
     "JobSubmitted",
     "JobSucceeded",
+    "KeyBlocked",
     "LeaseAcquired",
     "LeaseExpired",
     "LeaseRefused",

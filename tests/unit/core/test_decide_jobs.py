@@ -227,3 +227,26 @@ def test_a_job_in_investigation_is_sent_back() -> None:
     assert bodies(d.decide_operator_retry(s.JobState(s.INVESTIGATION), RETRY)) == [
         e.RetryRequested("fixed", "ann", "c2")
     ]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_failure_blocks_its_key_once_and_before_its_last_event(lost: bool) -> None:
+    job = s.JobState(s.RUNNING, 1, 7)
+    events = d.decide_lost(job, 1, "gone") if lost else d.investigation("unknown", "no", None)
+    blocked = d.with_block(events, job, "order:1", True)
+
+    assert [type(body) for body in bodies(blocked)] == [
+        *map(type, bodies(events[:-1])),
+        e.KeyBlocked,
+        type(events[-1].body),
+    ]
+    assert d.with_block(events, replace(job, holds=s.Holds(blocks=True)), "order:1", True) == events
+    assert d.with_block(events, job, "order:1", False) == events
+    assert d.with_block(events, job, None, True) == events
+
+
+def test_a_lost_attempt_that_waits_again_blocks_nothing() -> None:
+    job = s.JobState(s.RUNNING, 1, 7)
+    events = d.decide_lost(job, 3, "gone")
+
+    assert d.with_block(events, job, "order:1", True) == events

@@ -32,6 +32,7 @@ BODIES: dict[str, e.Body] = {
     "cancelled": e.JobCancelled("wrong", "ann", "c1"),
     "cancel requested": e.CancelRequested("wrong", "ann", "c1"),
     "retry requested": e.RetryRequested("fixed", "ann", "c1"),
+    "key blocked": e.KeyBlocked("it failed"),
 }
 
 #: What is allowed, and where it leads. All else is a FoldError.
@@ -43,18 +44,21 @@ TABLE: dict[str | None, dict[str, str]] = {
     },
     "waiting": {
         "started": "running",
+        "key blocked": "waiting",
         "failed": "waiting",
         "to investigation": "investigation",
         "cancelled": "cancelled",
     },
     "delayed": {
         "started": "running",
+        "key blocked": "delayed",
         "failed": "delayed",
         "to investigation": "investigation",
         "cancelled": "cancelled",
     },
     "retrying": {
         "started": "running",
+        "key blocked": "retrying",
         "failed": "retrying",
         "to investigation": "investigation",
         "cancelled": "cancelled",
@@ -69,6 +73,7 @@ TABLE: dict[str | None, dict[str, str]] = {
         "to investigation": "investigation",
         "cancelled": "cancelled",
         "cancel requested": "running",
+        "key blocked": "running",
     },
     "investigation": {
         "cancelled": "cancelled",

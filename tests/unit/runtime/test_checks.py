@@ -5,11 +5,11 @@ from __future__ import annotations
 from rewindq.engine.core import events as e
 from rewindq.engine.core.evolve import JOB_EVENTS
 from rewindq.engine.core.merge import Merged
-from rewindq.engine.runtime.checks import EFFECTS, TRANSITIONS, PartitionChecks, Violation
+from rewindq.engine.runtime.checks import EFFECTS, STAYS, TRANSITIONS, PartitionChecks, Violation
 
 
 def test_the_tables_know_every_event_that_changes_a_job_or_an_effect() -> None:
-    assert TRANSITIONS.keys() == JOB_EVENTS
+    assert TRANSITIONS.keys() | STAYS == JOB_EVENTS
     effects = {kind for kind in e.BODIES.values() if kind.__name__.startswith("Effect")}
     assert EFFECTS.keys() == effects
 

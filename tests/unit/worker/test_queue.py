@@ -19,9 +19,15 @@ class Naive:
     def __init__(self) -> None:
         self.waiting: dict[str, Ready] = {}
         self.held: dict[str, str] = {}
+        self.blocks: dict[str, int] = {}
+
+    def blocked(self, entry: Ready) -> bool:
+        first = self.blocks.get(entry.resource or "")
+        return first is not None and entry.accepted_seq > first
 
     def pop(self, full: set[str]) -> Ready | None:
         fit = [e for e in self.waiting.values() if e.resource not in self.held and e.type not in full]
+        fit = [e for e in fit if not self.blocked(e)]
         if not fit:
             return None
         entry = min(fit)
@@ -90,6 +96,15 @@ class QueueMachine(RuleBasedStateMachine):
     def release(self) -> None:
         self._free(self.leases.pop())
 
+    @rule(resource=st.sampled_from(RESOURCES[1:]), back=st.none() | st.integers(0, 5))
+    def block(self, resource: str, back: int | None) -> None:
+        """A job that was accepted so many jobs ago failed, or the last that failed has ended."""
+        if back is None:
+            self.naive.blocks.pop(resource, None)
+        else:
+            self.naive.blocks[resource] = self.accepted - back
+        self.queue.block(resource, self.naive.blocks.get(resource))
+
     @rule(job_type=st.sampled_from(sorted(LIMITS)))
     def start_elsewhere(self, job_type: str) -> None:
         if job_type not in self.full():
@@ -110,9 +125,15 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.naive.waiting)
         assert {r: self.queue.holder(r) for r in RESOURCES[1:]} == {r: self.naive.held.get(r) for r in RESOURCES[1:]}
 
+    @invariant()
+    def stuck_are_blocked(self) -> None:
+        assert self.queue.stuck <= sum(map(self.naive.blocked, self.naive.waiting.values()))
+
     def teardown(self) -> None:
         """Once nothing holds them up, all jobs run."""
         self.elsewhere.clear()
+        for resource in list(self.naive.blocks):
+            self.block(resource, None)
         while self.leases:
             self.release()
         while self.running or self.naive.waiting:
@@ -181,3 +202,22 @@ def test_a_place_that_became_free_on_another_partition_is_taken() -> None:
     assert queue.pop({"slow"}) is None
 
     assert drained(queue) == ["a"]
+
+
+def test_what_waits_behind_a_failed_job_is_stuck_and_holds_nobody_up() -> None:
+    queue = ReadyQueue()
+    queue.block("r", 2)
+    queue.extend(ready(9 * at, at, f"r{at}", "t", "r") for at in range(1, 5))
+    queue.push(ready(0, 5, "other", "t", "s"))
+
+    assert drained(queue) == ["r2", "other"]
+    assert queue.stuck == 2
+    queue.free("r")
+    assert drained(queue) == ["r1"]
+    queue.free("r")
+    queue.block("r", None)
+    assert queue.stuck == 0
+    assert drained(queue) == ["r4"]
+    queue.remove("r3")
+    queue.free("r")
+    assert drained(queue) == []
