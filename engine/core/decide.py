@@ -75,6 +75,16 @@ def decide_submission(known: s.JobHead | None, submission: Submission, partition
     return (e.Event(accepted), *investigation(failure_class, bounded(reason), None))
 
 
+def decide_hold(held: s.Held | None, submission: Submission, original: bytes) -> e.Event:
+    """A submission whose type is unknown here: held as it is, or a duplicate of one that is held."""
+    body = submission.body
+    if held is None:
+        return e.Event(e.SubmissionHeld(body.type, body.digest, original, submission.offset))
+    same = held.digest == body.digest and held.type == body.type
+    duplicated = e.SubmissionDuplicated(body.digest, held.digest, same, submission.offset)
+    return e.Event(duplicated, status="skipped" if same else "fail")
+
+
 def investigation(
     failure_class: str, reason: str, step: str | None, exception: str | None = None
 ) -> tuple[e.Event, ...]:

@@ -79,6 +79,18 @@ class States(Protocol):
         """Stores or removes them."""
         ...
 
+    def held(self, job_id: str) -> s.Held | None:
+        """A submission that waits for an owner which knows its type."""
+        ...
+
+    def set_held(self, job_id: str, value: s.Held | None) -> None:
+        """Stores or removes it."""
+        ...
+
+    def set_note(self, job_type: str, value: s.TypeNote | None) -> None:
+        """Stores or removes why jobs of a type wait."""
+        ...
+
 
 _EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
 _OPEN_EVENTS = _EFFECT_EVENTS | {
@@ -90,6 +102,7 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.JobCancelled,
     e.MovedToInvestigation,
 }
+_HOLD_EVENTS = frozenset({e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted})
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
 
 
@@ -120,6 +133,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.set_aggregate(resource, after, stored)
     elif kind in _LEASE_EVENTS:
         _apply_lease_event(states, event, at)
+    elif kind in _HOLD_EVENTS:
+        _apply_hold_event(states, body, at)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1
@@ -170,6 +185,17 @@ def _set_block(states: States, record: e.EventRecord, at: Moment, *, blocks: boo
         raise FoldError(f"{at.job_id} blocks a key at seq {at.seq} and has no resource")
     block = evolve_block(states.block(record.resource), at.job_id, head.accepted_seq, blocks)
     states.set_block(record.resource, block)
+
+
+def _apply_hold_event(states: States, body: e.Body, at: Moment) -> None:
+    if isinstance(body, e.TypeNoted):
+        states.set_note(body.type, None if body.reason is None else s.TypeNote(body.reason))
+    elif isinstance(body, e.SubmissionHeld):
+        states.set_held(at.job_id, s.Held(body.type, body.digest, body.original, body.source_offset, at.seq))
+    else:
+        if states.held(at.job_id) is None:
+            raise FoldError(f"{at.job_id} is released at seq {at.seq} and was not held")
+        states.set_held(at.job_id, None)
 
 
 def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:

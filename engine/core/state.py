@@ -112,6 +112,22 @@ class KeyBlock(Stored, frozen=True, array_like=True):
         return job_id if first < accepted_seq else None
 
 
+class Held(Stored, frozen=True, array_like=True):
+    """A submission that waits for an owner which knows its type: the record's bytes and where they came from."""
+
+    type: str
+    digest: str
+    original: bytes
+    source_offset: int
+    held_seq: int
+
+
+class TypeNote(Stored, frozen=True, array_like=True):
+    """Why jobs of a type wait."""
+
+    reason: str
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -160,7 +176,9 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
-State: TypeAlias = JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | KeyBlock
+State: TypeAlias = (
+    JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | KeyBlock | Held | TypeNote
+)
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
@@ -171,9 +189,13 @@ decode_lease = msgspec.msgpack.Decoder(Lease).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
 decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
+decode_held = msgspec.msgpack.Decoder(Held).decode
+decode_note = msgspec.msgpack.Decoder(TypeNote).decode
 
 #: Kinds of keys in the store's family of marks.
 BLOCKED_KEY = "key\0"
+HELD = "held\0"
+TYPE_NOTE = "type\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:

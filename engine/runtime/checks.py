@@ -102,6 +102,8 @@ class PartitionChecks:
         self._versions: dict[str, int] = {}
         #: Resource -> the failed jobs that block it.
         self._blocked: dict[str, set[str]] = {}
+        #: Submissions that wait for a worker which knows their type.
+        self._held: set[str] = set()
 
     # --- records ---
 
@@ -144,6 +146,7 @@ class PartitionChecks:
         if record.job_id is None:
             return
         job = self.jobs.get(record.job_id)
+        self._check_hold(record.job_id, body, seq)
         if type(body) in TRANSITIONS:
             job = self.jobs.setdefault(record.job_id, _Job())
             self._check_transition(job, record, event, seq)
@@ -159,7 +162,7 @@ class PartitionChecks:
             self._check_grant(event.resource, event.fencing_token, record.job_id, seq)
 
     def _note_input(self, body: e.Body) -> None:
-        if isinstance(body, e.JobAccepted | e.SubmissionDuplicated | e.SubmissionForwarded):
+        if isinstance(body, e.JobAccepted | e.SubmissionDuplicated | e.SubmissionForwarded | e.SubmissionHeld):
             if body.source_offset is not None:
                 self.taken_in["jobs"].add(body.source_offset)
         elif isinstance(body, e.MovedToInvestigation) and body.source_topic is not None:
@@ -196,6 +199,16 @@ class PartitionChecks:
         if job.place == RUNNING and after != RUNNING:
             self._check_calls_ended(job, record, body, seq)
         job.place = after
+
+    def _check_hold(self, job_id: str, body: e.Body, seq: int) -> None:
+        if isinstance(body, e.SubmissionHeld):
+            self._held.add(job_id)
+        elif isinstance(body, e.SubmissionReleased):
+            if job_id not in self._held:
+                self._broken("hold", seq, job_id, "it was released and was not held")
+            self._held.discard(job_id)
+        elif isinstance(body, e.JobAccepted) and job_id in self._held:
+            self._broken("hold", seq, job_id, "it was accepted and is still held")
 
     def _check_block(self, job: _Job, resource: str, job_id: str | None, seq: int) -> None:
         ahead = [other for other in self._blocked.get(resource, ()) if self.jobs[other].accepted < job.accepted]

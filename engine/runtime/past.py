@@ -26,9 +26,9 @@ from ..store.overlay import Overlay
 from ..store.reader import ReadStore
 from ..store.working import COUNTS, POSITIONS, read_aggregate
 from .deployment import Deployment
-from .pending import Pending, read_pending
+from .pending import Pending, pending_of, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail
-from .waits import waits_for
+from .waits import type_waits, waits_for
 
 log = structlog.get_logger(__name__)
 
@@ -120,12 +120,25 @@ class PartitionPast:
         """A job of this partition."""
         raw = job_id.encode()
         head = self.store.get(Family.PAYLOADS, raw)
-        return None if head is None else self._found(job_id, head)
+        if head is not None:
+            return self._found(job_id, head)
+        held = self.store.get(Family.MARKS, s.HELD.encode() + raw)
+        return None if held is None else self._held(held)
 
     def jobs(self) -> Iterator[FoundJob]:
         """All jobs, by id."""
         for raw, head in self.store.scan(Family.PAYLOADS):
             yield self._found(raw.decode(), head)
+        for _, value in self.store.scan(Family.MARKS, s.HELD.encode()):
+            found = self._held(value)
+            if found is not None:
+                yield found
+
+    def _held(self, value: bytes) -> FoundJob | None:
+        """A submission that waits for a worker which knows its type, as the job that it will be."""
+        held = s.decode_held(value)
+        pending = pending_of(self._deployment, held.original, self.partition, held.source_offset)
+        return None if pending is None else _waiting(pending)._replace(waits=type_waits(self.store, held.type))
 
     def _found(self, job_id: str, head: bytes) -> FoundJob:
         version = self.store.latest(Family.JOBS, job_id.encode())

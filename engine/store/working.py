@@ -185,6 +185,22 @@ class WorkingSet:
         """Stores or removes them."""
         self._set_mark(s.BLOCKED_KEY + resource, value)
 
+    def held(self, job_id: str) -> s.Held | None:
+        """A submission that waits for an owner which knows its type."""
+        return self._plain(Family.MARKS, s.HELD + job_id, s.decode_held)
+
+    def set_held(self, job_id: str, value: s.Held | None) -> None:
+        """Stores or removes it."""
+        self._set_mark(s.HELD + job_id, value)
+
+    def note(self, job_type: str) -> s.TypeNote | None:
+        """Why jobs of a type wait."""
+        return self._plain(Family.MARKS, s.TYPE_NOTE + job_type, s.decode_note)
+
+    def set_note(self, job_type: str, value: s.TypeNote | None) -> None:
+        """Stores or removes it."""
+        self._set_mark(s.TYPE_NOTE + job_type, value)
+
     def _set_mark(self, key: str, value: s.State | None) -> None:
         self._remember(Family.MARKS, key, value)
         raw = key.encode()

@@ -69,17 +69,18 @@ class Attempts:
     def start(self, owner: Owner, entry: Ready) -> Run | None:
         """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
 
-        A job whose type this worker does not know, or whose payload is refused by now, is parked.
+        One that cannot be run as its type's rules want it is parked.
         """
         job = owner.states.job(entry.job_id)
         head = owner.states.head(entry.job_id)
         assert job is not None and head is not None
         about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
-        job_type = self.app.types.get(head.type)
-        if job_type is None:
-            self._free(owner, entry.resource)
-            known = ", ".join(sorted(self.app.types)) or "none"
-            reason = f"unknown job type {head.type!r}; this worker's app has: {known}"
+        job_type = self.app.types[head.type]
+        if job_type.resource is not None and head.resource is None:
+            # Parked while no worker knew its type, so accepted without its rules: it must not run beside its resource.
+            reason = (
+                f"it was accepted without its resource, while no worker knew {head.type!r}; submit it under a new id"
+            )
             self._park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
             return None
         lease = owner.states.lease(head.resource) if head.resource is not None else None
@@ -257,6 +258,35 @@ class Attempts:
         events = d.investigation(kind, reason, None)
         owner.append(about, events)
         self._intake.investigate(owner, about, events[-1])
+
+    # --- types without a handler ---
+
+    def see_unknown(self, owner: Owner) -> None:
+        """Notes what waits for a capable worker, and parks what has waited too long."""
+        unknown, queue = self._intake.unknown, self.queues[owner.partition]
+        for entry in queue.take_unknown():
+            unknown.learned(owner, entry.job_id, entry.type)
+        wait = self.deployment.settings.unknown_type_wait
+        for late in unknown.overdue(owner.partition, self.deployment.clock.monotonic(), wait):
+            reason = (
+                f"unknown job type {late.type!r}: no worker that knows it came within {wait:g} s; "
+                f"this worker's app has: {unknown.known()}"
+            )
+            if unknown.holds(owner.partition, late.job_id):
+                if self._intake.held_for_later(owner, late.job_id):
+                    unknown.again(owner.partition, late.job_id, late.type)
+                else:
+                    self._intake.end_hold(owner, late.job_id, reason, (FailureClass.VALIDATION, reason))
+            else:
+                self._park_unknown(owner, late.job_id, reason)
+
+    def _park_unknown(self, owner: Owner, job_id: str, reason: str) -> None:
+        job, head = owner.states.job(job_id), owner.states.head(job_id)
+        if job is None or head is None or not self.queues[owner.partition].is_unknown(job_id):
+            return
+        self.queues[owner.partition].remove(job_id)
+        about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
+        self._park(owner, about, FailureClass.VALIDATION, reason)
 
     # --- bookkeeping ---
 

@@ -216,7 +216,7 @@ class Supervisor:
             if child.report is before:
                 break
         child.close()
-        for name in ("succeeded", "failed", "retried", "turns", "records", "blocked"):
+        for name in ("succeeded", "failed", "retried", "turns", "records", "blocked", "unknown"):
             setattr(self._ended, name, getattr(self._ended, name) + getattr(child.report, name))
 
 

@@ -18,11 +18,12 @@ from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
-from rewindq.engine.runtime.app import App
+from rewindq.engine.runtime.app import App, JobType
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.ends import describe
 
 from .owner import About, Owner
+from .unknown import UnknownTypes
 
 #: A due time further ahead is a mistake in units. Microseconds.
 DUE_MAX = 10 * 366 * 86_400 * 1_000_000
@@ -41,6 +42,7 @@ class Intake:
     """Turns input records into decisions of their partition's owner."""
 
     def __init__(self, deployment: Deployment, app: App) -> None:
+        self.unknown = UnknownTypes(app)
         self._deployment = deployment
         self._app = app
         self._topics = deployment.topics
@@ -73,24 +75,13 @@ class Intake:
     def _submission(
         self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted
     ) -> Taken:
+        known_head = owner.states.head(job_id)
         job_type = self._app.types.get(body.type)
-        refusal: tuple[FailureClass, str] | None = None
-        resource: str | None = None
-        key = body.key
-        if job_type is None:
-            known = ", ".join(sorted(self._app.types)) or "none"
-            refusal = (
-                FailureClass.VALIDATION,
-                f"unknown job type {body.type!r}; this worker's app has: {known}",
-            )
-        else:
-            try:
-                raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
-                payload = job_type.model.model_validate_json(raw)
-                resource = job_type.resource_of(payload)
-                key = body.key or job_type.key_of(payload) or resource
-            except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
-                refusal = (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
+        if known_head is None and (job_type is None or self.unknown.holds(owner.partition, job_id)):
+            return self._hold(owner, record, decoded, job_id, body)
+        key, resource, refusal = body.key, None, None
+        if job_type is not None:
+            key, resource, refusal = self._keys(job_type, body)
         now = self._deployment.clock.now_us()
         if refusal is None and body.due is not None and not 0 <= body.due <= now + DUE_MAX:
             refusal = (FailureClass.VALIDATION, f"due time {body.due} µs lies outside of the next ten years")
@@ -101,18 +92,13 @@ class Intake:
             home = owner.partition
         if refusal is None and resource is not None:
             refusal = self._misplaced(resource, home)
-        submission = d.Submission(
-            job_id,
-            body,
-            decoded.timestamp if 0 < decoded.timestamp <= now + DUE_MAX else now,
-            record.offset,
-            key,
-            resource,
-            home,
-            refusal,
-            job_type.secrets if job_type is not None else (),
+        submission = self._as_given(record, decoded, job_id, body, now)._replace(
+            key=key,
+            resource=resource,
+            home=home,
+            refusal=refusal,
+            secrets=job_type.secrets if job_type is not None else (),
         )
-        known_head = owner.states.head(job_id)
         events = d.decide_submission(known_head, submission, owner.partition, now)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
@@ -122,6 +108,79 @@ class Intake:
         if isinstance(events[-1].body, e.MovedToInvestigation):
             self.investigate(owner, about, events[-1])
         return Taken(job_id if known_head is None else None, events)
+
+    def _keys(
+        self, job_type: JobType, body: e.JobSubmitted
+    ) -> tuple[str | None, str | None, tuple[FailureClass, str] | None]:
+        """The key and the resource that the type's rules give, or why the payload is refused."""
+        try:
+            raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
+            payload = job_type.model.model_validate_json(raw)
+            resource = job_type.resource_of(payload)
+            return body.key or job_type.key_of(payload) or resource, resource, None
+        except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
+            return body.key, None, (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
+
+    def _as_given(
+        self, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted, now: int
+    ) -> d.Submission:
+        """A submission before any rule of its type is applied."""
+        submitted_at = decoded.timestamp if 0 < decoded.timestamp <= now + DUE_MAX else now
+        key = body.key or job_id
+        return d.Submission(job_id, body, submitted_at, record.offset, key, None, record.partition, None)
+
+    # --- types that are not known here ---
+
+    def _hold(self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted) -> Taken:
+        submission = self._as_given(record, decoded, job_id, body, self._deployment.clock.now_us())
+        event = d.decide_hold(owner.states.held(job_id), submission, record.value or b"")
+        about = About(
+            job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id, decoded.causation_id
+        )
+        owner.append(about, (event,))
+        if isinstance(event.body, e.SubmissionHeld):
+            self.unknown.held(owner, job_id, body.type)
+        return Taken(None, (event,))
+
+    def release(self, owner: Owner, job_id: str, reason: str) -> Taken:
+        """Takes a held submission in by its type's rules, which are known by now. Raises UndecodableRecord."""
+        record, decoded, body = self._released(owner, job_id, reason)
+        return self._submission(owner, record, decoded, job_id, body)
+
+    def end_hold(self, owner: Owner, job_id: str, reason: str, refusal: tuple[FailureClass, str] | None) -> Taken:
+        """Makes a job of a held submission without its type's rules: it must not run, `refusal` parks it.
+
+        Raises UndecodableRecord.
+        """
+        record, decoded, body = self._released(owner, job_id, reason)
+        now = self._deployment.clock.now_us()
+        submission = self._as_given(record, decoded, job_id, body, now)._replace(refusal=refusal)
+        events = d.decide_submission(None, submission, owner.partition, now)
+        about = About(job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id)
+        owner.append(about, events)
+        if isinstance(events[-1].body, e.MovedToInvestigation):
+            self.investigate(owner, about, events[-1])
+        return Taken(job_id, events)
+
+    def held_for_later(self, owner: Owner, job_id: str) -> bool:
+        """Whether a held submission is not due yet. Raises UndecodableRecord."""
+        held = owner.states.held(job_id)
+        assert held is not None
+        due = getattr(self._deployment.codec.decode(held.original).events[0].body, "due", None)
+        return due is not None and self._deployment.clock.now_us() < due < self._deployment.clock.now_us() + DUE_MAX
+
+    def _released(self, owner: Owner, job_id: str, reason: str) -> tuple[Record, e.EventRecord, e.JobSubmitted]:
+        held = owner.states.held(job_id)
+        assert held is not None
+        decoded = self._deployment.codec.decode(held.original)
+        body = decoded.events[0].body
+        assert isinstance(body, e.JobSubmitted)
+        about = About(job_id, 0, (body.key or job_id).encode(), None, decoded.trace_id, decoded.correlation_id)
+        about = replace(about, causation_id=f"p{owner.partition}@{held.held_seq}")
+        owner.append(about, (e.Event(e.SubmissionReleased(reason)),))
+        self.unknown.released(owner.partition, job_id)
+        place = (self._topics.jobs, owner.partition, held.source_offset, decoded.timestamp // 1000)
+        return Record(*place, None, held.original), decoded, body
 
     def _misplaced(self, resource: str, home: int) -> tuple[FailureClass, str] | None:
         place = partition_for(resource.encode(), self._partitions)
@@ -138,6 +197,8 @@ class Intake:
         owner.add(Append(record.topic, home, key.encode(), record.value, record.timestamp_ms, record.headers))
 
     def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
+        if isinstance(body, e.CancelCommand) and self.unknown.holds(owner.partition, job_id):
+            self.end_hold(owner, job_id, "cancelled", None)
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
         events = d.decide_cancel(job, body) if isinstance(body, e.CancelCommand) else d.decide_operator_retry(job, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -26,10 +26,12 @@ class ReadyQueue:
     """The waiting jobs of one partition, in memory.
 
     A job whose resource or type is busy steps aside until that one is free, so it blocks nobody behind it. So does one
-    that waits behind a failed job of its resource; it is `stuck`: nothing that runs will set it free.
+    that waits behind a failed job of its resource, or is of a type that is not among `known` (None: all are): it is
+    `stuck`, nothing that runs will set it free.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Container[str] | None = None) -> None:
+        self._known = known
         self._heap: list[Ready] = []
         self._resource_aside: dict[str, list[Ready]] = {}
         self._type_aside: dict[str, list[Ready]] = {}
@@ -38,7 +40,9 @@ class ReadyQueue:
         #: Resource -> the acceptance of the first failed job that blocks it.
         self._blocks: dict[str, int] = {}
         self._blocked: dict[str, list[Ready]] = {}
-        self._stuck: set[str] = set()
+        self._behind: set[str] = set()
+        self._unknown: set[str] = set()
+        self._new_unknown: list[Ready] = []
 
     def __len__(self) -> int:
         return len(self._members)
@@ -46,7 +50,26 @@ class ReadyQueue:
     @property
     def stuck(self) -> int:
         """How many of them wait for what no running job will do."""
-        return len(self._stuck)
+        return len(self._behind) + len(self._unknown)
+
+    @property
+    def blocked(self) -> int:
+        """How many of them wait behind a failed job."""
+        return len(self._behind)
+
+    @property
+    def unknown(self) -> int:
+        """How many of them are of an unknown type."""
+        return len(self._unknown)
+
+    def is_unknown(self, job_id: str) -> bool:
+        """Whether a job waits for a worker that knows its type."""
+        return job_id in self._unknown
+
+    def take_unknown(self) -> list[Ready]:
+        """Jobs that were found to be of an unknown type since the last call; they stay, until `remove`."""
+        found, self._new_unknown = self._new_unknown, []
+        return found
 
     def push(self, entry: Ready) -> None:
         """Adds a waiting job; one that is here already is left in its place."""
@@ -83,9 +106,13 @@ class ReadyQueue:
 
     def _step_aside(self, entry: Ready, full_types: frozenset[str] | set[str]) -> bool:
         resource = entry.resource
+        if self._known is not None and entry.type not in self._known:
+            self._unknown.add(entry.job_id)
+            self._new_unknown.append(entry)
+            return True
         if resource is not None:
             if self._blocks and entry.accepted_seq > self._blocks.get(resource, entry.accepted_seq):
-                self._stuck.add(entry.job_id)
+                self._behind.add(entry.job_id)
                 heappush(self._blocked.setdefault(resource, []), entry)
                 return True
             if resource in self._holders:
@@ -99,7 +126,8 @@ class ReadyQueue:
     def remove(self, job_id: str) -> None:
         """Forgets a waiting job (cancelled)."""
         self._members.discard(job_id)
-        self._stuck.discard(job_id)
+        self._behind.discard(job_id)
+        self._unknown.discard(job_id)
 
     # --- resources ---
 
@@ -137,7 +165,7 @@ class ReadyQueue:
             heapify(still)
             self._blocked[resource] = still
         freed = [entry for entry in waiting if first is None or entry.accepted_seq <= first]
-        self._stuck.difference_update(entry.job_id for entry in freed)
+        self._behind.difference_update(entry.job_id for entry in freed)
         if freed:
             aside = self._resource_aside.setdefault(resource, [])
             aside.extend(freed)

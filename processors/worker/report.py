@@ -18,7 +18,10 @@ class WorkerOptions:
 
 @dataclass
 class Report:
-    """What a worker did, for its end and for metrics. `blocked`: jobs that wait behind a failed one, now."""
+    """What a worker did, for its end and for metrics.
+
+    `blocked`: jobs that wait behind a failed one, now; `unknown`: jobs that wait for a worker that knows their type.
+    """
 
     succeeded: int = 0
     failed: int = 0
@@ -27,6 +30,7 @@ class Report:
     records: int = 0
     owned: int = 0
     blocked: int = 0
+    unknown: int = 0
     idle: bool = False
 
     @property

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import structlog
+
+from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.decide import decide_lost, doubts, with_block
@@ -9,9 +14,12 @@ from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import App
 
 from .attempts import Attempts
-from .intake import Intake
+from .intake import Intake, Taken
 from .owner import About, Owner
 
+log = structlog.get_logger(__name__)
+
+_HELD, _NOTES = s.HELD.encode(), s.TYPE_NOTE.encode()
 #: Losses after which a job is poison, where its type is not known.
 MAX_LOST = 3
 
@@ -47,3 +55,25 @@ def _lost(owner: Owner, job_id: str, app: App, attempts: Attempts, intake: Intak
         attempts.see_block(owner, head.resource)
     else:
         attempts.requeue(owner, job_id)
+
+
+def release_held(owner: Owner, app: App, intake: Intake) -> Iterator[Taken]:
+    """Takes in what was held for want of a handler and has one now, oldest first; the rest is held on."""
+    unknown = intake.unknown
+    for raw, _ in list(owner.store.scan(Family.MARKS, _NOTES)):
+        if raw.removeprefix(_NOTES).decode() in app.types:
+            unknown.known_again(owner, raw.removeprefix(_NOTES).decode())
+    found = [
+        (held.held_seq, raw.removeprefix(_HELD).decode(), held.type)
+        for raw, value in owner.store.scan(Family.MARKS, _HELD)
+        for held in [s.decode_held(value)]
+    ]
+    for _, job_id, job_type in sorted(found):
+        if job_type not in app.types:
+            unknown.held(owner, job_id, job_type)
+            continue
+        try:
+            yield intake.release(owner, job_id, f"a worker that knows {job_type!r} has taken the partition over")
+        except UndecodableRecord as error:
+            unknown.held(owner, job_id, job_type)
+            log.warning("a held submission cannot be read; it is held on", job=job_id, reason=str(error))

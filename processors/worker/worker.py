@@ -27,10 +27,11 @@ from .committer import Committer
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
+from .intake import Taken as TakenIn
 from .owner import Owner
 from .queue import ReadyQueue
 from .report import Report, WorkerOptions
-from .revive import revive
+from .revive import release_held, revive
 from .run import Run
 from .takeover import Taken, take_over
 from .timers import Timers
@@ -141,11 +142,15 @@ class Worker:
             for due, job_id in timers.due(now):
                 self._due(self._owners[partition], job_id, due)
         self._start_ready()
+        for owner in self._owners.values():
+            self._attempts.see_unknown(owner)
         self._attempts.flush_dirty()
         self._pace()
 
     def _take(self, owner: Owner, record: Record) -> None:
-        taken = self._intake.take(owner, record)
+        self._follow(owner, self._intake.take(owner, record))
+
+    def _follow(self, owner: Owner, taken: TakenIn) -> None:
         if taken.job_id is None:
             return
         body = taken.events[-1].body
@@ -271,9 +276,11 @@ class Worker:
         owner = taken.owner
         self._owners[partition] = owner
         self._order.append(partition)
-        self._attempts.queues[partition] = ReadyQueue()
+        self._attempts.queues[partition] = ReadyQueue(self._loaded.app.types)
         self._attempts.timers[partition] = Timers(owner.store)
         revive(owner, self._loaded.app, self._attempts, self._intake)
+        for taken_in in release_held(owner, self._loaded.app, self._intake):
+            self._follow(owner, taken_in)
         self._member.start(partition, taken.inputs)
         log.info("partition taken", partition=partition, epoch=owner.epoch, folded=taken.events)
 
@@ -287,6 +294,7 @@ class Worker:
         self._starting = [run for run in self._starting if run.owner is not owner]
         self._attempts.leases.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
+        self._intake.unknown.drop(partition)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)
         self._order.remove(partition)
@@ -366,7 +374,9 @@ class Worker:
         report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
         report.retried = ended[s.RETRYING]
         report.owned = len(self._owners)
-        report.blocked = sum(queue.stuck for queue in self._attempts.queues.values())
+        queues = self._attempts.queues.values()
+        report.blocked = sum(queue.blocked for queue in queues)
+        report.unknown = sum(queue.unknown for queue in queues) + self._intake.unknown.count()
         report.idle = self._idle.look()
 
     def _stuck(self, partition: int) -> int:

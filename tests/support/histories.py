@@ -53,8 +53,16 @@ class Writer:
     def _choices(self, job_id: str, job: s.JobState | None) -> list[Event]:
         due = self._draw(st.none() | st.integers(START, START + 9))
         if job is None:
+            held = self.states.held(job_id)
+            if held is not None:
+                return [Event(e.SubmissionReleased("known by now"))]
             accepted = e.JobAccepted("t", job_id, b"{}", None, "d", self._draw(st.integers(-9, 9)), due, START, 0)
-            return [Event(accepted), Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff"))]
+            return [
+                Event(accepted),
+                Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff")),
+                Event(e.SubmissionHeld("new", "d", b"bytes", 3)),
+                Event(e.TypeNoted("new", self._draw(st.none() | st.just("nobody knows it")))),
+            ]
         cancelled = Event(e.JobCancelled("wrong", "ann", "c"), status="fail")
         if job.status == s.INVESTIGATION:
             return [cancelled, Event(e.RetryRequested("fixed", "ann", "c"))]

@@ -72,13 +72,16 @@ def worker(
             run_worker(settings, options, reports)
         return
     report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried", "blocked")}
+    shown = {
+        name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried", "blocked", "unknown")
+    }
     call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
 
 
 def _told(report: Report) -> str:
     told = f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
-    return told + (f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else "")
+    told += f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else ""
+    return told + (f"; {report.unknown} wait for a worker that knows their type" if report.unknown else "")
 
 
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:

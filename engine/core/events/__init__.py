@@ -59,7 +59,7 @@ from .lifecycle import (
     SubmissionForwarded,
 )
 from .record import BODIES, Event, EventRecord
-from .waiting import KeyBlocked
+from .waiting import KeyBlocked, SubmissionHeld, SubmissionReleased, TypeNoted
 
 __all__ = [
     "BODIES",
@@ -114,6 +114,9 @@ __all__ = [
     "StepStarted",
     "SubmissionDuplicated",
     "SubmissionForwarded",
+    "SubmissionHeld",
+    "SubmissionReleased",
+    "TypeNoted",
     "WriteConflict",
     "WriteFenced",
 ]

@@ -9,3 +9,25 @@ class KeyBlocked(Body, frozen=True):
     """The failed job keeps later jobs of its resource waiting until it succeeds or is cancelled."""
 
     reason: str
+
+
+class SubmissionHeld(Body, frozen=True):
+    """Nobody here knows the submission's type, so not its key rules either: kept as it was for who does."""
+
+    type: str
+    digest: str
+    original: bytes
+    source_offset: int
+
+
+class SubmissionReleased(Body, frozen=True):
+    """A held submission is decided; what follows says how."""
+
+    reason: str
+
+
+class TypeNoted(Body, frozen=True):
+    """Why the partition's jobs of a type wait, whatever the place they have; None: for no such reason any more."""
+
+    type: str
+    reason: str | None

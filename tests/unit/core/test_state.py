@@ -19,6 +19,8 @@ FIELDS: dict[type[s.Stored], str] = {
     "result result_ref",
     s.Holds: "",
     s.KeyBlock: "jobs",
+    s.Held: "type digest original source_offset held_seq",
+    s.TypeNote: "reason",
     s.OpenEffects: "running effects",
     s.Lease: "token holder attempt ttl released",
     s.Idempotency: "status request_digest job_id attempt step answer answer_ref reason",
