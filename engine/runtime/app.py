@@ -44,6 +44,12 @@ class JobType(NamedTuple):
     is_async: bool
     secrets: tuple[str, ...]
     blocks_key: bool = False
+    concurrency_key: KeyRule = None
+
+    @property
+    def homed(self) -> bool:
+        """Whether a limit holds only if all jobs under one key are at its home: no other key may be given."""
+        return self.concurrency_key is not None
 
     def resource_of(self, payload: BaseModel) -> str | None:
         """The job's resource. Raises ValueError naming the type and the rule."""
@@ -60,6 +66,14 @@ class JobType(NamedTuple):
         if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError(f"{what} of {self.name!r} gave {value!r}; it must be a non-empty text without NUL")
         return value
+
+
+def foreign_key(job_type: str, key: str, own: str | None) -> str:
+    """Why a key is refused for a type whose limit holds under its own key only."""
+    return (
+        f"key {key!r} is not the one that the limits of {job_type!r} need: such a job is at home under {own!r}; "
+        "leave the key out"
+    )
 
 
 class _Fields(dict[str, Any]):
@@ -101,14 +115,17 @@ class App:
         timeout: float | None = None,
         max_lost: int = 3,
         concurrency: int | None = None,
+        concurrency_key: KeyRule = None,
         on_failure: OnFailure = "continue",
     ) -> Callable[[Handler], Handler]:
         """Registers a handler `(ctx, payload) -> result`, `async def` or plain `def`.
 
         `resource` names what the job works on: one job of a resource runs at a time. `key` is the partition key
         (default: the resource, else the job's id). `timeout` seconds bound an attempt. After `max_lost` lost workers
-        the job is poison. `concurrency` bounds jobs of this type in one worker. With `on_failure="block_key"` a job
-        that failed keeps later jobs of its resource waiting until it succeeds or is cancelled. Raises AppError.
+        the job is poison. `concurrency` bounds jobs of this type in one worker process; with `concurrency_key`, those
+        under each such key in all workers (default 1), and that is the partition key then. With
+        `on_failure="block_key"` a job that failed keeps later jobs of its resource waiting until it succeeds or is
+        cancelled. Raises AppError.
         """
 
         def register(function: Handler) -> Handler:
@@ -124,7 +141,10 @@ class App:
             if on_failure == "block_key" and resource is None:
                 raise AppError(f"on_failure='block_key' of {job_name!r} needs a resource= whose later jobs wait")
             model, result = _signature(job_name, function)
-            for what, rule in (("resource", resource), ("key", key)):
+            if concurrency is not None and concurrency < 1:
+                raise AppError(f"concurrency of {job_name!r} must be 1 or more, got {concurrency!r}")
+            rules = {"concurrency_key": concurrency_key, "key": key, "resource": resource}
+            for what, rule in rules.items():
                 _check_template(job_name, what, rule, model)
             self.types[job_name] = JobType(
                 job_name,
@@ -132,7 +152,7 @@ class App:
                 model,
                 result,
                 resource,
-                key,
+                _home_rule(job_name, rules),
                 retry or Retry(),
                 timeout,
                 max_lost,
@@ -140,6 +160,7 @@ class App:
                 inspect.iscoroutinefunction(function),
                 secret_paths(model),
                 on_failure == "block_key",
+                concurrency_key,
             )
             return function
 
@@ -189,6 +210,21 @@ def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel]
         raise AppError(f"handler {name!r}: annotate {parameters[1].name!r} with its pydantic model, got {model!r}")
     returns = hints.get("return")
     return model, TypeAdapter(returns) if returns not in (None, type(None), Any) else None
+
+
+def _home_rule(name: str, rules: dict[str, KeyRule]) -> KeyRule:
+    """The rule of the partition key. A limit's rule must be the only one, or two of its jobs have no common home."""
+    given = {what: rule for what, rule in rules.items() if rule is not None}
+    if given.keys() <= {"key", "resource"}:
+        return given.get("key")
+    (first, home), *others = given.items()
+    for what, rule in others:
+        if rule != home:
+            raise AppError(
+                f"{first}= and {what}= of {name!r} would be at home on different partitions: "
+                f"leave {what}= out, or give both the same rule"
+            )
+    return home
 
 
 def _check_template(name: str, what: str, rule: KeyRule, model: type[BaseModel]) -> None:

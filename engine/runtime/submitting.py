@@ -14,7 +14,7 @@ from ..core.names import valid_job_id
 from ..core.partitioner import partition_for
 from ..core.times import BadTime, duration_us
 from ..ports.log import Append, OutcomeUnknown, Producer
-from .app import App
+from .app import App, foreign_key
 from .context import encode_payload
 from .deployment import Deployment
 from .ends import describe
@@ -124,7 +124,10 @@ class Submitter:
         try:
             model = job_type.model.model_validate_json(payload)
             resource = job_type.resource_of(model)
-            key = submission.key or job_type.key_of(model) or resource
+            own = job_type.key_of(model)
+            if job_type.homed and submission.key is not None and submission.key != own:
+                raise SubmissionRefused(foreign_key(submission.type, submission.key, own))
+            key = submission.key or own or resource
         except ValidationError as error:
             raise SubmissionRefused(f"payload of {submission.type!r}: {describe(error)}") from error
         except ValueError as error:

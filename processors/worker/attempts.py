@@ -18,7 +18,7 @@ from rewindq.engine.core import values
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
-from rewindq.engine.runtime.app import App
+from rewindq.engine.runtime.app import App, JobType
 from rewindq.engine.runtime.blocking import BlockingContext
 from rewindq.engine.runtime.context import Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
@@ -50,6 +50,11 @@ class Attempts:
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
+        types = app.types.values()
+        #: Limits for a worker, and those for each key, by type: most apps have none.
+        self._strict = {t.name for t in types if t.resource is not None or t.homed}
+        self._limits = {t.name: t.concurrency for t in types if t.concurrency and t.concurrency_key is None}
+        self._key_limits = {t.name: t.concurrency or 1 for t in types if t.concurrency_key is not None}
         self._intake = intake
         self._draw = random.Random()
         self._dirty: set[Run] = set()
@@ -59,12 +64,8 @@ class Attempts:
     # --- starting ---
 
     def full_types(self) -> set[str]:
-        """Job types at their concurrency limit."""
-        return {
-            name
-            for name, count in self.by_type.items()
-            if (limit := self.app.types[name].concurrency) and count >= limit
-        }
+        """Job types at their concurrency limit in this worker."""
+        return {name for name, limit in self._limits.items() if self.by_type[name] >= limit}
 
     def start(self, owner: Owner, entry: Ready) -> Run | None:
         """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
@@ -76,11 +77,11 @@ class Attempts:
         assert job is not None and head is not None
         about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
         job_type = self.app.types[head.type]
-        if job_type.resource is not None and head.resource is None:
-            # Parked while no worker knew its type, so accepted without its rules: it must not run beside its resource.
-            reason = (
-                f"it was accepted without its resource, while no worker knew {head.type!r}; submit it under a new id"
-            )
+        missed = self._missed(job_type, head) if head.type in self._strict else None
+        if missed is not None:
+            self._leave(owner, head)
+            self._free(owner, head.resource)
+            reason = f"it was accepted without {missed}, by a worker that did not know it; submit it under a new id"
             self._park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
             return None
         lease = owner.states.lease(head.resource) if head.resource is not None else None
@@ -91,6 +92,19 @@ class Attempts:
         self.running[entry.job_id] = run
         self.by_type[head.type] += 1
         return run
+
+    def _missed(self, job_type: JobType, head: s.JobHead) -> str | None:
+        """Which of its type's rules a job was accepted without: by a worker that did not know the type, or the rule."""
+        if job_type.resource is not None and head.resource is None:
+            return "its resource"
+        if not job_type.homed:
+            return None
+        try:
+            raw = payload_bytes(self.deployment, head.payload, head.payload_ref)
+            key = job_type.key_of(job_type.model.model_validate_json(raw))
+        except Exception:  # noqa: BLE001 - its attempt will fail in the same way, and tell it as any failure
+            return None
+        return None if key == head.key else f"the key {key!r} that its type's limits need"
 
     def spawn(self, run: Run) -> None:
         """Runs the handler of an attempt whose start is durable."""
@@ -237,7 +251,12 @@ class Attempts:
         if run.job_type.blocks_key:
             self.see_block(run.owner, run.head.resource)
         self._free(run.owner, run.head.resource)
+        self._leave(run.owner, run.head)
         self.wake()
+
+    def _leave(self, owner: Owner, head: s.JobHead) -> None:
+        if self._key_limits and head.type in self._key_limits:
+            self.queues[owner.partition].leave(head.key)
 
     def _free(self, owner: Owner, resource: str | None) -> None:
         if resource is not None:
@@ -294,7 +313,10 @@ class Attempts:
         """Puts a job that waits (again) into the ready queue."""
         head = owner.states.head(job_id)
         assert head is not None
-        self.queues[owner.partition].push(ready(head.priority, head.accepted_seq, job_id, head.type, head.resource))
+        entry = ready(head.priority, head.accepted_seq, job_id, head.type, head.resource)
+        if self._key_limits and head.type in self._key_limits:
+            entry = entry._replace(group=head.key, limit=self._key_limits[head.type])
+        self.queues[owner.partition].push(entry)
 
     def forget(self, owner: Owner, job_id: str) -> None:
         """A job that did not run was cancelled."""

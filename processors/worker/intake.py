@@ -18,7 +18,7 @@ from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
-from rewindq.engine.runtime.app import App, JobType
+from rewindq.engine.runtime.app import App, JobType, foreign_key
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.ends import describe
 
@@ -88,7 +88,7 @@ class Intake:
             body = replace(body, due=None)
         key = key or job_id
         home = partition_for(key.encode(), self._partitions)
-        if body.key is not None or refusal is not None:
+        if refusal is not None or (body.key is not None and not (job_type is not None and job_type.homed)):
             home = owner.partition
         if refusal is None and resource is not None:
             refusal = self._misplaced(resource, home)
@@ -116,8 +116,10 @@ class Intake:
         try:
             raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
             payload = job_type.model.model_validate_json(raw)
-            resource = job_type.resource_of(payload)
-            return body.key or job_type.key_of(payload) or resource, resource, None
+            resource, own = job_type.resource_of(payload), job_type.key_of(payload)
+            if job_type.homed and body.key is not None and body.key != own:
+                return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own))
+            return body.key or own or resource, resource, None
         except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
             return body.key, None, (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -15,11 +16,21 @@ class Ready(NamedTuple):
     job_id: str
     type: str
     resource: str | None
+    group: str | None = None
+    limit: int = 1
 
 
-def ready(priority: int, accepted_seq: int, job_id: str, job_type: str, resource: str | None) -> Ready:
-    """A queue entry."""
-    return Ready(-priority, accepted_seq, job_id, job_type, resource)
+def ready(
+    priority: int,
+    accepted_seq: int,
+    job_id: str,
+    job_type: str,
+    resource: str | None,
+    group: str | None = None,
+    limit: int = 1,
+) -> Ready:
+    """A queue entry. At most `limit` jobs run under one `group` key at once."""
+    return Ready(-priority, accepted_seq, job_id, job_type, resource, group, limit)
 
 
 class ReadyQueue:
@@ -35,6 +46,8 @@ class ReadyQueue:
         self._heap: list[Ready] = []
         self._resource_aside: dict[str, list[Ready]] = {}
         self._type_aside: dict[str, list[Ready]] = {}
+        self._group_aside: dict[str, list[Ready]] = {}
+        self._groups: Counter[str] = Counter()
         self._members: set[str] = set()
         self._holders: dict[str, str] = {}
         #: Resource -> the acceptance of the first failed job that blocks it.
@@ -95,6 +108,8 @@ class ReadyQueue:
             if entry.job_id in self._members and not self._step_aside(entry, full_types):
                 if entry.resource is not None:
                     self._holders[entry.resource] = entry.job_id
+                if entry.group is not None:
+                    self._groups[entry.group] += 1
                 self._members.discard(entry.job_id)
                 return entry
             # It does not use what is free of its resource and type: the next one that waits for that may.
@@ -102,6 +117,8 @@ class ReadyQueue:
                 _bring_back(self._resource_aside, entry.resource, self._heap)
             if entry.type not in full_types:
                 _bring_back(self._type_aside, entry.type, self._heap)
+            if entry.group is not None and self._groups[entry.group] < entry.limit:
+                _bring_back(self._group_aside, entry.group, self._heap)
         return None
 
     def _step_aside(self, entry: Ready, full_types: frozenset[str] | set[str]) -> bool:
@@ -118,6 +135,9 @@ class ReadyQueue:
             if resource in self._holders:
                 heappush(self._resource_aside.setdefault(resource, []), entry)
                 return True
+        if entry.group is not None and self._groups[entry.group] >= entry.limit:
+            heappush(self._group_aside.setdefault(entry.group, []), entry)
+            return True
         if entry.type in full_types:
             heappush(self._type_aside.setdefault(entry.type, []), entry)
             return True
@@ -143,6 +163,13 @@ class ReadyQueue:
         """A resource's holder is done: the first job that stepped aside for it is back in the order."""
         self._holders.pop(resource, None)
         _bring_back(self._resource_aside, resource, self._heap)
+
+    def leave(self, group: str) -> None:
+        """A job under a group's key is done: the first that stepped aside for it is back in the order."""
+        self._groups[group] -= 1
+        if not self._groups[group]:
+            del self._groups[group]
+        _bring_back(self._group_aside, group, self._heap)
 
     def blocks(self, resource: str) -> bool:
         """Whether a failed job blocks a resource."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from tests.support.clock import Movable
 from tests.support.shop import Shop
 
 from rewindq import App, Context
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.runtime.app import LoadedApp
-from rewindq.engine.runtime.clock import SystemClock
 from rewindq.engine.runtime.past import FoundJob, JobFilter, Past
 from rewindq.engine.runtime.verify import verify
 from rewindq.processors.worker.report import Report, WorkerOptions
@@ -24,18 +24,6 @@ class Item(BaseModel):
     """A small payload."""
 
     n: int = 0
-
-
-class Movable(SystemClock):
-    """The system's clock, with time added by hand."""
-
-    added = 0.0
-
-    def now_us(self) -> int:
-        return super().now_us() + int(self.added * 1e6)
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.added
 
 
 class Deploy:

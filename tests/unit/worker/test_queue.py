@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -20,6 +22,7 @@ class Naive:
         self.waiting: dict[str, Ready] = {}
         self.held: dict[str, str] = {}
         self.blocks: dict[str, int] = {}
+        self.groups: Counter[str] = Counter()
 
     def blocked(self, entry: Ready) -> bool:
         first = self.blocks.get(entry.resource or "")
@@ -28,12 +31,15 @@ class Naive:
     def pop(self, full: set[str]) -> Ready | None:
         fit = [e for e in self.waiting.values() if e.resource not in self.held and e.type not in full]
         fit = [e for e in fit if not self.blocked(e)]
+        fit = [e for e in fit if e.group is None or self.groups[e.group] < e.limit]
         if not fit:
             return None
         entry = min(fit)
         del self.waiting[entry.job_id]
         if entry.resource is not None:
             self.held[entry.resource] = entry.job_id
+        if entry.group is not None:
+            self.groups[entry.group] += 1
         return entry
 
 
@@ -52,10 +58,16 @@ class QueueMachine(RuleBasedStateMachine):
         busy = [entry.type for entry in self.running.values()] + self.elsewhere
         return {name for name, limit in LIMITS.items() if busy.count(name) >= limit}
 
-    @rule(priority=st.integers(-2, 2), job_type=st.sampled_from(TYPES), resource=st.sampled_from(RESOURCES))
-    def submit(self, priority: int, job_type: str, resource: str | None) -> None:
+    @rule(
+        priority=st.integers(-2, 2),
+        job_type=st.sampled_from(TYPES),
+        resource=st.sampled_from(RESOURCES),
+        group=st.sampled_from((None, "g1", "g2")),
+        limit=st.integers(1, 2),
+    )
+    def submit(self, priority: int, job_type: str, resource: str | None, group: str | None, limit: int) -> None:
         self.accepted += 1
-        entry = ready(priority, self.accepted, f"job{self.accepted}", job_type, resource)
+        entry = ready(priority, self.accepted, f"job{self.accepted}", job_type, resource, group, limit)
         self.queue.push(entry)
         self.queue.push(entry)
         self.naive.waiting[entry.job_id] = entry
@@ -72,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data(), again=st.booleans())
     def end(self, data: st.DataObject, again: bool) -> None:
         entry = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
-        self._free(entry.resource)
+        self._end(entry)
         if again:  # handed back, or retried by an operator: it keeps its place
             self.queue.push(entry)
             self.naive.waiting[entry.job_id] = entry
@@ -115,6 +127,12 @@ class QueueMachine(RuleBasedStateMachine):
     def end_elsewhere(self) -> None:
         self.elsewhere.pop()
 
+    def _end(self, entry: Ready) -> None:
+        self._free(entry.resource)
+        if entry.group is not None:
+            self.naive.groups[entry.group] -= 1
+            self.queue.leave(entry.group)
+
     def _free(self, resource: str | None) -> None:
         if resource is not None:
             del self.naive.held[resource]
@@ -139,7 +157,7 @@ class QueueMachine(RuleBasedStateMachine):
         while self.running or self.naive.waiting:
             for entry in list(self.running.values()):
                 del self.running[entry.job_id]
-                self._free(entry.resource)
+                self._end(entry)
             waiting = len(self.naive.waiting)
             self.start()
             assert waiting == 0 or len(self.naive.waiting) < waiting
