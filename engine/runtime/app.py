@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
+from ..core.rate import BadRate, Rate
 from ..core.retry import FailureClass, Retry
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -45,11 +46,12 @@ class JobType(NamedTuple):
     secrets: tuple[str, ...]
     blocks_key: bool = False
     concurrency_key: KeyRule = None
+    rate: Rate | None = None
 
     @property
     def homed(self) -> bool:
         """Whether a limit holds only if all jobs under one key are at its home: no other key may be given."""
-        return self.concurrency_key is not None
+        return self.concurrency_key is not None or self.rate is not None
 
     def resource_of(self, payload: BaseModel) -> str | None:
         """The job's resource. Raises ValueError naming the type and the rule."""
@@ -66,6 +68,11 @@ class JobType(NamedTuple):
         if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError(f"{what} of {self.name!r} gave {value!r}; it must be a non-empty text without NUL")
         return value
+
+
+def rate_key(job_type: str) -> str:
+    """The partition key of all jobs of a type that has a rate: one home, one bucket."""
+    return f"rate:{job_type}"
 
 
 def foreign_key(job_type: str, key: str, own: str | None) -> str:
@@ -116,6 +123,7 @@ class App:
         max_lost: int = 3,
         concurrency: int | None = None,
         concurrency_key: KeyRule = None,
+        rate: str | None = None,
         on_failure: OnFailure = "continue",
     ) -> Callable[[Handler], Handler]:
         """Registers a handler `(ctx, payload) -> result`, `async def` or plain `def`.
@@ -123,9 +131,10 @@ class App:
         `resource` names what the job works on: one job of a resource runs at a time. `key` is the partition key
         (default: the resource, else the job's id). `timeout` seconds bound an attempt. After `max_lost` lost workers
         the job is poison. `concurrency` bounds jobs of this type in one worker process; with `concurrency_key`, those
-        under each such key in all workers (default 1), and that is the partition key then. With
-        `on_failure="block_key"` a job that failed keeps later jobs of its resource waiting until it succeeds or is
-        cancelled. Raises AppError.
+        under each such key in all workers (default 1), and that is the partition key then. `rate`
+        (`"100/s"`, `"10/m"`) bounds the starts of attempts of this type in all workers; all its jobs are at home on one
+        partition then. With `on_failure="block_key"` a job that failed keeps later jobs of its resource waiting until
+        it succeeds or is cancelled. Raises AppError.
         """
 
         def register(function: Handler) -> Handler:
@@ -143,7 +152,10 @@ class App:
             model, result = _signature(job_name, function)
             if concurrency is not None and concurrency < 1:
                 raise AppError(f"concurrency of {job_name!r} must be 1 or more, got {concurrency!r}")
-            rules = {"concurrency_key": concurrency_key, "key": key, "resource": resource}
+            rules: dict[str, KeyRule] = {"concurrency_key": concurrency_key, "key": key, "resource": resource}
+            limit = _rate(job_name, rate)
+            if limit is not None:
+                rules = {"rate": lambda payload: rate_key(job_name), **rules}
             for what, rule in rules.items():
                 _check_template(job_name, what, rule, model)
             self.types[job_name] = JobType(
@@ -161,6 +173,7 @@ class App:
                 secret_paths(model),
                 on_failure == "block_key",
                 concurrency_key,
+                limit,
             )
             return function
 
@@ -210,6 +223,13 @@ def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel]
         raise AppError(f"handler {name!r}: annotate {parameters[1].name!r} with its pydantic model, got {model!r}")
     returns = hints.get("return")
     return model, TypeAdapter(returns) if returns not in (None, type(None), Any) else None
+
+
+def _rate(name: str, text: str | None) -> Rate | None:
+    try:
+        return None if text is None else Rate.parse(text)
+    except BadRate as error:
+        raise AppError(f"job type {name!r}: {error}") from error
 
 
 def _home_rule(name: str, rules: dict[str, KeyRule]) -> KeyRule:

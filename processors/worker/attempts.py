@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -28,9 +28,11 @@ from .intake import Intake, payload_bytes
 from .leases import Leases
 from .owner import About, Owner
 from .queue import Ready, ReadyQueue, ready
+from .rates import Rates
 from .run import Run
 from .session import LiveSession
 from .timers import Timers
+from .unknown import note
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,7 @@ class Attempts:
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         types = app.types.values()
+        self.rates = Rates(app, deployment.partitions)
         #: Limits for a worker, and those for each key, by type: most apps have none.
         self._strict = {t.name for t in types if t.resource is not None or t.homed}
         self._limits = {t.name: t.concurrency for t in types if t.concurrency and t.concurrency_key is None}
@@ -64,8 +67,10 @@ class Attempts:
     # --- starting ---
 
     def full_types(self) -> set[str]:
-        """Job types at their concurrency limit in this worker."""
-        return {name for name, limit in self._limits.items() if self.by_type[name] >= limit}
+        """Job types at their concurrency limit in this worker, or that have used their rate up."""
+        full = {name for name, limit in self._limits.items() if self.by_type[name] >= limit}
+        full.update(self.rates.used_up(self.deployment.clock.monotonic()) if self.rates else ())
+        return full
 
     def start(self, owner: Owner, entry: Ready) -> Run | None:
         """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
@@ -91,6 +96,8 @@ class Attempts:
         run = Run(owner, entry.job_id, head, job.attempt + 1, job_type, event.fencing_token, self.deployment.clock)
         self.running[entry.job_id] = run
         self.by_type[head.type] += 1
+        if job_type.rate is not None:
+            self.rates.reserve(head.type)
         return run
 
     def _missed(self, job_type: JobType, head: s.JobHead) -> str | None:
@@ -108,6 +115,8 @@ class Attempts:
 
     def spawn(self, run: Run) -> None:
         """Runs the handler of an attempt whose start is durable."""
+        if run.job_type.rate is not None:
+            self.rates.spend(run.head.type, run.clock.monotonic(), starts=not run.closed)
         if run.closed:
             return
         loop = asyncio.get_running_loop()
@@ -278,22 +287,41 @@ class Attempts:
         owner.append(about, events)
         self._intake.investigate(owner, about, events[-1])
 
-    # --- types without a handler ---
+    # --- what waits for more than a place ---
 
-    def see_unknown(self, owner: Owner) -> None:
-        """Notes what waits for a capable worker, and parks what has waited too long."""
-        unknown, queue = self._intake.unknown, self.queues[owner.partition]
-        for entry in queue.take_unknown():
-            unknown.learned(owner, entry.job_id, entry.type)
-        wait = self.deployment.settings.unknown_type_wait
-        for late in unknown.overdue(owner.partition, self.deployment.clock.monotonic(), wait):
+    def pressing(self, partition: int) -> int:
+        """Waiting jobs that will run as soon as there is room: those that keep further ones on the log."""
+        queue = self.queues[partition]
+        rated = sum(self.rates.waiting(partition, queue).values()) if self.rates else 0
+        return len(queue) - queue.stuck - rated
+
+    def until_rate(self, most: float) -> float:
+        """Seconds until a job that waits for its rate may start, at most so many."""
+        if not self.rates:
+            return most
+        now = self.deployment.clock.monotonic()
+        due = self.rates.next_at(self.queues, now)
+        return most if due is None else min(most, max(0.001, due - now))
+
+    def see_waiting(self, owners: Iterable[Owner]) -> None:
+        """Notes what waits for its rate or a capable worker, and parks what has waited for that too long."""
+        if not self.rates and not self._intake.unknown:
+            return
+        for owner in owners:
+            for name in self.rates.waiting(owner.partition, self.queues[owner.partition]):
+                note(owner, name, self.rates.reason(name))
+            self._see_unknown(owner)
+
+    def _see_unknown(self, owner: Owner) -> None:
+        unknown, wait = self._intake.unknown, self.deployment.settings.unknown_type_wait
+        for late in unknown.overdue(owner, self.deployment.clock.monotonic(), wait):
             reason = (
                 f"unknown job type {late.type!r}: no worker that knows it came within {wait:g} s; "
                 f"this worker's app has: {unknown.known()}"
             )
             if unknown.holds(owner.partition, late.job_id):
                 if self._intake.held_for_later(owner, late.job_id):
-                    unknown.again(owner.partition, late.job_id, late.type)
+                    unknown.found(owner.partition, late.job_id, late.type)
                 else:
                     self._intake.end_hold(owner, late.job_id, reason, (FailureClass.VALIDATION, reason))
             else:

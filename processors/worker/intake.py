@@ -141,7 +141,7 @@ class Intake:
         )
         owner.append(about, (event,))
         if isinstance(event.body, e.SubmissionHeld):
-            self.unknown.held(owner, job_id, body.type)
+            self.unknown.held(owner.partition, job_id, body.type)
         return Taken(None, (event,))
 
     def release(self, owner: Owner, job_id: str, reason: str) -> Taken:

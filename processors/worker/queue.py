@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -38,11 +38,14 @@ class ReadyQueue:
 
     A job whose resource or type is busy steps aside until that one is free, so it blocks nobody behind it. So does one
     that waits behind a failed job of its resource, or is of a type that is not among `known` (None: all are): it is
-    `stuck`, nothing that runs will set it free.
+    `stuck`, nothing that runs will set it free. `on_unknown` is told of each job of an unknown type.
     """
 
-    def __init__(self, known: Container[str] | None = None) -> None:
+    def __init__(
+        self, known: Container[str] | None = None, on_unknown: Callable[[Ready], None] = lambda entry: None
+    ) -> None:
         self._known = known
+        self._on_unknown = on_unknown
         self._heap: list[Ready] = []
         self._resource_aside: dict[str, list[Ready]] = {}
         self._type_aside: dict[str, list[Ready]] = {}
@@ -55,7 +58,6 @@ class ReadyQueue:
         self._blocked: dict[str, list[Ready]] = {}
         self._behind: set[str] = set()
         self._unknown: set[str] = set()
-        self._new_unknown: list[Ready] = []
 
     def __len__(self) -> int:
         return len(self._members)
@@ -75,14 +77,13 @@ class ReadyQueue:
         """How many of them are of an unknown type."""
         return len(self._unknown)
 
+    def aside(self, job_type: str) -> int:
+        """How many jobs stepped aside because their type is at a limit."""
+        return len(self._type_aside.get(job_type, ()))
+
     def is_unknown(self, job_id: str) -> bool:
         """Whether a job waits for a worker that knows its type."""
         return job_id in self._unknown
-
-    def take_unknown(self) -> list[Ready]:
-        """Jobs that were found to be of an unknown type since the last call; they stay, until `remove`."""
-        found, self._new_unknown = self._new_unknown, []
-        return found
 
     def push(self, entry: Ready) -> None:
         """Adds a waiting job; one that is here already is left in its place."""
@@ -125,7 +126,7 @@ class ReadyQueue:
         resource = entry.resource
         if self._known is not None and entry.type not in self._known:
             self._unknown.add(entry.job_id)
-            self._new_unknown.append(entry)
+            self._on_unknown(entry)
             return True
         if resource is not None:
             if self._blocks and entry.accepted_seq > self._blocks.get(resource, entry.accepted_seq):

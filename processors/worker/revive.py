@@ -16,6 +16,7 @@ from rewindq.engine.runtime.app import App
 from .attempts import Attempts
 from .intake import Intake, Taken
 from .owner import About, Owner
+from .unknown import note
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +63,7 @@ def release_held(owner: Owner, app: App, intake: Intake) -> Iterator[Taken]:
     unknown = intake.unknown
     for raw, _ in list(owner.store.scan(Family.MARKS, _NOTES)):
         if raw.removeprefix(_NOTES).decode() in app.types:
-            unknown.known_again(owner, raw.removeprefix(_NOTES).decode())
+            note(owner, raw.removeprefix(_NOTES).decode(), None)
     found = [
         (held.held_seq, raw.removeprefix(_HELD).decode(), held.type)
         for raw, value in owner.store.scan(Family.MARKS, _HELD)
@@ -70,10 +71,10 @@ def release_held(owner: Owner, app: App, intake: Intake) -> Iterator[Taken]:
     ]
     for _, job_id, job_type in sorted(found):
         if job_type not in app.types:
-            unknown.held(owner, job_id, job_type)
+            unknown.held(owner.partition, job_id, job_type)
             continue
         try:
             yield intake.release(owner, job_id, f"a worker that knows {job_type!r} has taken the partition over")
         except UndecodableRecord as error:
-            unknown.held(owner, job_id, job_type)
+            unknown.held(owner.partition, job_id, job_type)
             log.warning("a held submission cannot be read; it is held on", job=job_id, reason=str(error))

@@ -34,6 +34,10 @@ class UnknownTypes:
         self._new: dict[int, list[tuple[str, str]]] = {}
         self._waiting: dict[int, deque[Waiting]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._new or self._waiting)
+
     def known(self) -> str:
         """The types that this worker knows, for people."""
         return ", ".join(sorted(self._app.types)) or "none"
@@ -47,46 +51,44 @@ class UnknownTypes:
         """How many submissions are held."""
         return sum(map(len, self._held.values()))
 
-    def held(self, owner: Owner, job_id: str, job_type: str) -> None:
+    def held(self, partition: int, job_id: str, job_type: str) -> None:
         """A submission is held from now on."""
-        self._held.setdefault(owner.partition, set()).add(job_id)
-        self.learned(owner, job_id, job_type)
+        self._held.setdefault(partition, set()).add(job_id)
+        self.found(partition, job_id, job_type)
 
-    def learned(self, owner: Owner, job_id: str, job_type: str) -> None:
-        """A job or submission of an unknown type was found on a partition."""
-        self._new.setdefault(owner.partition, []).append((job_id, job_type))
-        reason = f"waits for a capable worker: its partition's has no {job_type!r}, it has: {self.known()}"
-        known = owner.states.note(job_type)
-        if known is None or known.reason != reason:
-            self._note(owner, job_type, reason)
-
-    def known_again(self, owner: Owner, job_type: str) -> None:
-        """This worker has a handler: jobs of the type do not wait for another one."""
-        self._note(owner, job_type, None)
-
-    def _note(self, owner: Owner, job_type: str, reason: str | None) -> None:
-        owner.append(About(None, 0, job_type.encode()), (e.Event(e.TypeNoted(job_type, reason)),))
+    def found(self, partition: int, job_id: str, job_type: str) -> None:
+        """A job or submission of an unknown type waits on a partition; it is told again when it is overdue."""
+        self._new.setdefault(partition, []).append((job_id, job_type))
 
     def released(self, partition: int, job_id: str) -> None:
         """A submission is not held any more."""
         self._held.get(partition, set()).discard(job_id)
 
-    def overdue(self, partition: int, now: float, wait: float) -> list[Waiting]:
-        """What has waited for `wait` seconds of this worker's monotonic time; told once."""
+    def overdue(self, owner: Owner, now: float, wait: float) -> list[Waiting]:
+        """What has waited for `wait` seconds of this worker's monotonic time; told once. New ones' types are noted."""
+        partition = owner.partition
         if partition in self._new:
             new = self._new.pop(partition)
             self._waiting.setdefault(partition, deque()).extend(Waiting(now, *one) for one in new)
+            for job_type in {job_type for _, job_type in new}:
+                reason = f"waits for a capable worker: its partition's has no {job_type!r}, it has: {self.known()}"
+                note(owner, job_type, reason)
         waiting = self._waiting.get(partition)
-        found: list[Waiting] = []
+        late: list[Waiting] = []
         while waiting and waiting[0].since + wait <= now:
-            found.append(waiting.popleft())
-        return found
-
-    def again(self, partition: int, job_id: str, job_type: str) -> None:
-        """It is not due yet: it waits once more."""
-        self._new.setdefault(partition, []).append((job_id, job_type))
+            late.append(waiting.popleft())
+        if not waiting:
+            self._waiting.pop(partition, None)
+        return late
 
     def drop(self, partition: int) -> None:
         """The partition passed on."""
         for of in (self._held, self._new, self._waiting):
             of.pop(partition, None)
+
+
+def note(owner: Owner, job_type: str, reason: str | None) -> None:
+    """Records why jobs of a type wait on a partition, if that is not known already."""
+    known = owner.states.note(job_type)
+    if (None if known is None else known.reason) != reason:
+        owner.append(About(None, 0, job_type.encode()), (e.Event(e.TypeNoted(job_type, reason)),))

@@ -126,7 +126,10 @@ class Worker:
             return 0.05
         now = self.deployment.clock.now_us()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
-        return max(0.0, min([0.5, *((due - now) / 1e6 for due in dues)]))
+        # Without a place, what runs wakes the loop when it ends.
+        room = len(self._attempts.running) < self.options.concurrency
+        longest = self._attempts.until_rate(0.5) if room else 0.5
+        return max(0.0, min([longest, *((due - now) / 1e6 for due in dues)]))
 
     # --- gather ---
 
@@ -142,8 +145,7 @@ class Worker:
             for due, job_id in timers.due(now):
                 self._due(self._owners[partition], job_id, due)
         self._start_ready()
-        for owner in self._owners.values():
-            self._attempts.see_unknown(owner)
+        self._attempts.see_waiting(self._owners.values())
         self._attempts.flush_dirty()
         self._pace()
 
@@ -194,8 +196,7 @@ class Worker:
     def _pace(self) -> None:
         for partition in self._owners:
             # What is stuck may wait for days: it must not keep the commands out that would set it free.
-            queue = self._attempts.queues[partition]
-            waiting = len(queue) - queue.stuck
+            waiting = self._attempts.pressing(partition)
             if waiting > READY_MAX and partition not in self._paused:
                 self._paused.add(partition)
                 self._member.pause(partition)
@@ -276,8 +277,12 @@ class Worker:
         owner = taken.owner
         self._owners[partition] = owner
         self._order.append(partition)
-        self._attempts.queues[partition] = ReadyQueue(self._loaded.app.types)
+        found = self._intake.unknown.found
+        self._attempts.queues[partition] = ReadyQueue(
+            self._loaded.app.types, lambda entry: found(partition, entry.job_id, entry.type)
+        )
         self._attempts.timers[partition] = Timers(owner.store)
+        self._attempts.rates.adopt(partition, self.deployment.clock.monotonic())
         revive(owner, self._loaded.app, self._attempts, self._intake)
         for taken_in in release_held(owner, self._loaded.app, self._intake):
             self._follow(owner, taken_in)
@@ -295,6 +300,7 @@ class Worker:
         self._attempts.leases.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
         self._intake.unknown.drop(partition)
+        self._attempts.rates.drop(partition)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)
         self._order.remove(partition)
