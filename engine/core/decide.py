@@ -10,6 +10,7 @@ from . import state as s
 from . import values
 from .aggregate import split_changes
 from .retry import FailureClass, Retried, Retry, decide_retry
+from .unique import Unique
 
 #: Longest message kept of a failure.
 MESSAGE_MAX = 2000
@@ -45,6 +46,7 @@ class Submission(NamedTuple):
     home: int
     refusal: tuple[FailureClass, str] | None
     secrets: tuple[str, ...] = ()
+    unique: Unique | None = None
 
 
 def decide_submission(known: s.JobHead | None, submission: Submission, partition: int, now: int) -> tuple[e.Event, ...]:
@@ -70,7 +72,13 @@ def decide_submission(known: s.JobHead | None, submission: Submission, partition
         secrets=submission.secrets,
     )
     if submission.refusal is None:
-        return (e.Event(accepted),)
+        unique = submission.unique
+        if unique is None:
+            return (e.Event(accepted),)
+        first = unique.holder(now)
+        if first is None:
+            return (e.Event(accepted), unique.taken(now))
+        return (e.Event(accepted), e.Event(e.UniqueDuplicated(unique.key, first), status="skipped"))
     failure_class, reason = submission.refusal
     return (e.Event(accepted), *investigation(failure_class, bounded(reason), None))
 
@@ -141,21 +149,6 @@ def decide_failure(
     return (failed, *investigation(failure.failure_class, ended, failure.step, failure.exception))
 
 
-def with_block(events: tuple[e.Event, ...], job: s.JobState, resource: str | None, wanted: bool) -> tuple[e.Event, ...]:
-    """A decision about a failure, with the block of the job's resource before its last event.
-
-    `wanted` is the job type's `on_failure="block_key"`. A job blocks its resource from its first failure on, so that
-    nothing overtakes it while it waits for its next attempt either.
-    """
-    if not wanted or resource is None or (job.holds is not None and job.holds.blocks):
-        return events
-    last = events[-1].body
-    if not isinstance(last, e.RetryScheduled | e.MovedToInvestigation):
-        return events
-    reason = f"later jobs of {resource} wait until this one succeeds or is cancelled ({last.failure_class})"
-    return (*events[:-1], e.Event(e.KeyBlocked(bounded(reason))), events[-1])
-
-
 def doubts(open_effects: s.OpenEffects | None, reason: str) -> tuple[e.Event, ...]:
     """`EffectInDoubt` for each effect that has started and has no outcome."""
     effects = open_effects.effects if open_effects is not None else {}
@@ -187,13 +180,22 @@ def decide_cancel(job: s.JobState | None, command: e.CancelCommand) -> tuple[e.E
     return (e.Event(e.JobCancelled(command.reason, command.actor, command.command_id), status="fail"),)
 
 
-def decide_operator_retry(job: s.JobState | None, command: e.RetryCommand) -> tuple[e.Event, ...]:
-    """Sends a job of the investigation queue back."""
+def decide_operator_retry(
+    job: s.JobState | None, command: e.RetryCommand, unique: Unique | None = None, now: int = 0
+) -> tuple[e.Event, ...]:
+    """Sends a job of the investigation queue back, unless another one has its unique key by now."""
     if job is None:
         return (_refused("retry", command.command_id, "no such job on this partition"),)
     if job.status != s.INVESTIGATION:
         return (_refused("retry", command.command_id, f"only a job in investigation is retried; this is {job.status}"),)
-    return (e.Event(e.RetryRequested(command.reason, command.actor, command.command_id)),)
+    requested = e.Event(e.RetryRequested(command.reason, command.actor, command.command_id))
+    if unique is None:
+        return (requested,)
+    other = unique.holder(now)
+    if other is not None:
+        reason = f"{other} holds the unique key {unique.key!r}: retry when it has ended, or cancel it"
+        return (_refused("retry", command.command_id, reason),)
+    return (requested, unique.taken(now))
 
 
 def _refused(command: str, command_id: str, reason: str) -> e.Event:

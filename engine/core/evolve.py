@@ -121,7 +121,18 @@ def _retry_requested(job: s.JobState, body: e.RetryRequested, at: Moment) -> s.J
 
 
 def _key_blocked(job: s.JobState, body: e.KeyBlocked, at: Moment) -> s.JobState:
-    return replace(job, last_seq=at.seq, holds=s.Holds(blocks=True))
+    unique = job.holds.unique if job.holds is not None else None
+    return replace(job, last_seq=at.seq, holds=s.Holds(True, unique))
+
+
+def _unique_taken(job: s.JobState, body: e.UniqueTaken, at: Moment) -> s.JobState:
+    blocks = job.holds.blocks if job.holds is not None else False
+    return replace(job, last_seq=at.seq, holds=s.Holds(blocks, body.key))
+
+
+def _unique_duplicated(job: s.JobState, body: e.UniqueDuplicated, at: Moment) -> s.JobState:
+    reason = f"duplicate of {body.first}, which holds the unique key {body.key!r}"
+    return replace(job, status=s.CANCELLED, last_seq=at.seq, finished_at=at.timestamp, due=None, cancel_reason=reason)
 
 
 def evolve_block(before: s.KeyBlock | None, job_id: str, accepted_seq: int, blocks: bool) -> s.KeyBlock | None:
@@ -144,6 +155,8 @@ _EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
     e.CancelRequested: (frozenset({s.RUNNING}), _cancel_requested),
     e.RetryRequested: (frozenset({s.INVESTIGATION}), _retry_requested),
     e.KeyBlocked: (s.ACTIVE, _key_blocked),
+    e.UniqueTaken: (s.ACTIVE, _unique_taken),
+    e.UniqueDuplicated: (frozenset({s.WAITING, s.DELAYED}), _unique_duplicated),
 }
 
 #: Events that change a job's state.

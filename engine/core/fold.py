@@ -79,6 +79,14 @@ class States(Protocol):
         """Stores or removes them."""
         ...
 
+    def unique(self, job_type: str, key: str) -> s.UniqueMark | None:
+        """Who holds a unique key of a type."""
+        ...
+
+    def set_unique(self, job_type: str, key: str, value: s.UniqueMark | None) -> None:
+        """Stores or removes it."""
+        ...
+
     def held(self, job_id: str) -> s.Held | None:
         """A submission that waits for an owner which knows its type."""
         ...
@@ -102,6 +110,7 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.JobCancelled,
     e.MovedToInvestigation,
 }
+_ENDED = s.TERMINAL | {s.INVESTIGATION}
 _HOLD_EVENTS = frozenset({e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted})
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
 
@@ -172,11 +181,32 @@ def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Mo
         states.set_lease(record.resource, at.seq, s.Lease(at.token, at.job_id, at.attempt))
     elif isinstance(body, e.KeyBlocked):
         _set_block(states, record, at, blocks=True)
-    if after.holds is not None and after.status in s.TERMINAL:
-        if after.holds.blocks:
-            _set_block(states, record, at, blocks=False)
-        after = replace(after, holds=None)
+    elif isinstance(body, e.UniqueTaken):
+        states.set_unique(_type_of(states, at), body.key, s.UniqueMark(at.job_id, body.until))
+    if after.holds is not None and after.status in _ENDED:
+        after = _let_go(states, record, after, after.holds, at)
     states.set_job(at.job_id, at.seq, before, after)
+
+
+def _let_go(states: States, record: e.EventRecord, job: s.JobState, holds: s.Holds, at: Moment) -> s.JobState:
+    """A job that ended in any way frees its unique key; it blocks its resource until a person has decided, too."""
+    if holds.unique is not None:
+        kind = _type_of(states, at)
+        mark = states.unique(kind, holds.unique)
+        if mark is not None and mark.job_id == at.job_id:
+            states.set_unique(kind, holds.unique, None)
+    if job.status == s.INVESTIGATION and holds.blocks:
+        return replace(job, holds=s.Holds(True))
+    if holds.blocks:
+        _set_block(states, record, at, blocks=False)
+    return replace(job, holds=None)
+
+
+def _type_of(states: States, at: Moment) -> str:
+    head = states.head(at.job_id)
+    if head is None:
+        raise FoldError(f"{at.job_id} holds a unique key at seq {at.seq} and was never accepted")
+    return head.type
 
 
 def _set_block(states: States, record: e.EventRecord, at: Moment, *, blocks: bool) -> None:

@@ -59,9 +59,13 @@ class Failure(Stored, frozen=True, array_like=True):
 
 
 class Holds(Stored, frozen=True, array_like=True):
-    """What a job that is not over keeps from others. `blocks`: later jobs of its resource wait for its end."""
+    """What a job that is not over keeps from others.
+
+    `blocks`: later jobs of its resource wait for its end; `unique`: the unique key of its type that it has taken.
+    """
 
     blocks: bool = False
+    unique: str | None = None
 
 
 class JobState(Stored, frozen=True, array_like=True):
@@ -122,6 +126,17 @@ class Held(Stored, frozen=True, array_like=True):
     held_seq: int
 
 
+class UniqueMark(Stored, frozen=True, array_like=True):
+    """Who holds a unique key, and for how long at most (microseconds since 1970)."""
+
+    job_id: str
+    until: int | None = None
+
+    def holds(self, now: int) -> bool:
+        """Whether it keeps others out at a time."""
+        return self.until is None or now < self.until
+
+
 class TypeNote(Stored, frozen=True, array_like=True):
     """Why jobs of a type wait."""
 
@@ -177,7 +192,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
 State: TypeAlias = (
-    JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | KeyBlock | Held | TypeNote
+    JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | KeyBlock | Held | TypeNote | UniqueMark
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -190,12 +205,14 @@ decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
 decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
 decode_held = msgspec.msgpack.Decoder(Held).decode
+decode_unique = msgspec.msgpack.Decoder(UniqueMark).decode
 decode_note = msgspec.msgpack.Decoder(TypeNote).decode
 
 #: Kinds of keys in the store's family of marks.
 BLOCKED_KEY = "key\0"
 HELD = "held\0"
 TYPE_NOTE = "type\0"
+UNIQUE = "unique\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:
@@ -206,6 +223,11 @@ def ready_key(priority: int, accepted_seq: int) -> bytes:
 def timer_key(due: int, job_id: str) -> bytes:
     """Orders delayed and retrying jobs by their due time."""
     return due.to_bytes(8, "big") + job_id.encode()
+
+
+def unique_key(job_type: str, key: str) -> str:
+    """The mark of a type's unique key."""
+    return f"{UNIQUE}{job_type}\0{key}"
 
 
 def trace_key(job_id: str, seq: int) -> bytes:

@@ -22,6 +22,8 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 #: `"order:{order_id}"`, or a function of the payload.
 KeyRule = str | Callable[[Any], str] | None
 OnFailure: TypeAlias = Literal["continue", "block_key"]
+#: Longest time that a unique key is held, in seconds: ten years.
+UNIQUE_FOR_MAX = 10 * 366 * 86_400.0
 CacheGet = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
 
 
@@ -47,11 +49,13 @@ class JobType(NamedTuple):
     blocks_key: bool = False
     concurrency_key: KeyRule = None
     rate: Rate | None = None
+    unique: KeyRule = None
+    unique_for: float | None = None
 
     @property
     def homed(self) -> bool:
         """Whether a limit holds only if all jobs under one key are at its home: no other key may be given."""
-        return self.concurrency_key is not None or self.rate is not None
+        return self.concurrency_key is not None or self.rate is not None or self.unique is not None
 
     def resource_of(self, payload: BaseModel) -> str | None:
         """The job's resource. Raises ValueError naming the type and the rule."""
@@ -60,6 +64,10 @@ class JobType(NamedTuple):
     def key_of(self, payload: BaseModel) -> str | None:
         """The partition key that the job asks for, None: its resource, else its id."""
         return self._apply("key", self.key, payload)
+
+    def unique_of(self, payload: BaseModel) -> str | None:
+        """The job's unique key. Raises ValueError naming the type and the rule."""
+        return self._apply("unique", self.unique, payload)
 
     def _apply(self, what: str, rule: KeyRule, payload: BaseModel) -> str | None:
         if rule is None:
@@ -124,6 +132,8 @@ class App:
         concurrency: int | None = None,
         concurrency_key: KeyRule = None,
         rate: str | None = None,
+        unique: KeyRule = None,
+        unique_for: float | None = None,
         on_failure: OnFailure = "continue",
     ) -> Callable[[Handler], Handler]:
         """Registers a handler `(ctx, payload) -> result`, `async def` or plain `def`.
@@ -133,8 +143,9 @@ class App:
         the job is poison. `concurrency` bounds jobs of this type in one worker process; with `concurrency_key`, those
         under each such key in all workers (default 1), and that is the partition key then. `rate`
         (`"100/s"`, `"10/m"`) bounds the starts of attempts of this type in all workers; all its jobs are at home on one
-        partition then. With `on_failure="block_key"` a job that failed keeps later jobs of its resource waiting until
-        it succeeds or is cancelled. Raises AppError.
+        partition then. `unique`: while a job of the type with this key has not ended, another one is recorded as its
+        duplicate; for `unique_for` seconds from its submission at most. With `on_failure="block_key"` a job that failed
+        keeps later jobs of its resource waiting until it succeeds or is cancelled. Raises AppError.
         """
 
         def register(function: Handler) -> Handler:
@@ -152,10 +163,15 @@ class App:
             model, result = _signature(job_name, function)
             if concurrency is not None and concurrency < 1:
                 raise AppError(f"concurrency of {job_name!r} must be 1 or more, got {concurrency!r}")
+            if unique_for is not None and (unique is None or not 0 < unique_for <= UNIQUE_FOR_MAX):
+                raise AppError(f"unique_for of {job_name!r} must be seconds above 0 beside unique=, got {unique_for!r}")
             rules: dict[str, KeyRule] = {"concurrency_key": concurrency_key, "key": key, "resource": resource}
             limit = _rate(job_name, rate)
-            if limit is not None:
+            _check_template(job_name, "unique", unique, model)
+            if limit is not None:  # one home for all is one for each unique key, too
                 rules = {"rate": lambda payload: rate_key(job_name), **rules}
+            else:
+                rules = {"unique": unique, **rules}
             for what, rule in rules.items():
                 _check_template(job_name, what, rule, model)
             self.types[job_name] = JobType(
@@ -174,6 +190,8 @@ class App:
                 on_failure == "block_key",
                 concurrency_key,
                 limit,
+                unique,
+                unique_for,
             )
             return function
 

@@ -37,9 +37,10 @@ TRANSITIONS: dict[type[e.Body], tuple[frozenset[str], str]] = {
     e.CancelRequested: (frozenset({RUNNING}), RUNNING),
     e.JobCancelled: (frozenset({QUEUED, RUNNING, PARKED}), CANCELLED),
     e.JobSucceeded: (frozenset({RUNNING}), SUCCEEDED),
+    e.UniqueDuplicated: (frozenset({QUEUED}), CANCELLED),
 }
 #: Events that change a job and leave it where it is.
-STAYS = frozenset({e.KeyBlocked})
+STAYS = frozenset({e.KeyBlocked, e.UniqueTaken})
 _RESTING = frozenset({QUEUED, RUNNING, PARKED, SUCCEEDED, CANCELLED})
 
 STARTED = "started"
@@ -70,12 +71,13 @@ class Violation(NamedTuple):
 class _Job:
     """Where a job stands, as far as the checks need it."""
 
-    __slots__ = ("accepted", "attempt", "calls", "place")
+    __slots__ = ("accepted", "attempt", "calls", "place", "type")
 
     def __init__(self) -> None:
         self.place = NOWHERE
         self.attempt = 0
         self.accepted = 0
+        self.type = ""
         self.calls: set[str] = set()
 
 
@@ -104,6 +106,9 @@ class PartitionChecks:
         self._blocked: dict[str, set[str]] = {}
         #: Submissions that wait for a worker which knows their type.
         self._held: set[str] = set()
+        #: Type and unique key -> who has taken it last, and until when.
+        self._unique: dict[tuple[str, str], e.UniqueTaken] = {}
+        self._unique_holders: dict[tuple[str, str], str] = {}
 
     # --- records ---
 
@@ -154,6 +159,8 @@ class PartitionChecks:
             self._check_running(job, record, body, seq)
         if isinstance(body, e.KeyBlocked):
             self._blocked.setdefault(record.resource or "", set()).add(record.job_id)
+        elif isinstance(body, e.UniqueTaken) and job is not None:
+            self._check_unique(job, record, body, seq)
         elif type(body) in EFFECTS and job is not None:
             self._check_effect(job, record, body, seq)
         elif isinstance(body, e.StateChanged):
@@ -193,12 +200,23 @@ class PartitionChecks:
                 self._check_grant(record.resource, event.fencing_token, record.job_id, seq)
                 self._check_block(job, record.resource, record.job_id, seq)
         elif isinstance(body, e.JobAccepted):
-            job.accepted = seq
+            job.accepted, job.type = seq, body.type
         if after in (SUCCEEDED, CANCELLED) and record.resource is not None and record.job_id is not None:
             self._blocked.get(record.resource, set()).discard(record.job_id)
         if job.place == RUNNING and after != RUNNING:
             self._check_calls_ended(job, record, body, seq)
         job.place = after
+
+    def _check_unique(self, job: _Job, record: e.EventRecord, body: e.UniqueTaken, seq: int) -> None:
+        key = (job.type, body.key)
+        holder = self._unique_holders.get(key)
+        if holder is not None and holder != record.job_id and self.jobs[holder].place in (QUEUED, RUNNING):
+            until = self._unique[key].until
+            # A decision is made a little before its record's time, never after.
+            if until is None or record.timestamp < until:
+                detail = f"it takes the unique key {body.key!r} that {holder} holds, which has not ended"
+                self._broken("second_unique", seq, record.job_id, detail)
+        self._unique[key], self._unique_holders[key] = body, record.job_id or ""
 
     def _check_hold(self, job_id: str, body: e.Body, seq: int) -> None:
         if isinstance(body, e.SubmissionHeld):

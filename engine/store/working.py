@@ -185,6 +185,14 @@ class WorkingSet:
         """Stores or removes them."""
         self._set_mark(s.BLOCKED_KEY + resource, value)
 
+    def unique(self, job_type: str, key: str) -> s.UniqueMark | None:
+        """Who holds a unique key of a type."""
+        return self._plain(Family.MARKS, s.unique_key(job_type, key), s.decode_unique)
+
+    def set_unique(self, job_type: str, key: str, value: s.UniqueMark | None) -> None:
+        """Stores or removes it."""
+        self._set_mark(s.unique_key(job_type, key), value)
+
     def held(self, job_id: str) -> s.Held | None:
         """A submission that waits for an owner which knows its type."""
         return self._plain(Family.MARKS, s.HELD + job_id, s.decode_held)

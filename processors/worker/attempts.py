@@ -15,6 +15,7 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.blocking import with_block
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
@@ -181,7 +182,7 @@ class Attempts:
         assert job is not None
         now = self.deployment.clock.now_us()
         events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random())
-        events = d.with_block(events, job, run.head.resource, run.job_type.blocks_key)
+        events = with_block(events, job, run.head.resource, run.job_type.blocks_key)
         last = events[-1].body
         self._end(run, (*doubts, *events), s.RETRYING if isinstance(last, e.RetryScheduled) else s.INVESTIGATION)
         if isinstance(last, e.RetryScheduled):
@@ -215,7 +216,7 @@ class Attempts:
         events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
         job = run.owner.states.job(job_id)
         assert job is not None
-        events = d.with_block(events, job, run.head.resource, run.job_type.blocks_key)
+        events = with_block(events, job, run.head.resource, run.job_type.blocks_key)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
+from rewindq.engine.core import state as s
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
+from rewindq.engine.core.unique import Unique
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
 from rewindq.engine.runtime.app import App, JobType, foreign_key
@@ -79,9 +82,9 @@ class Intake:
         job_type = self._app.types.get(body.type)
         if known_head is None and (job_type is None or self.unknown.holds(owner.partition, job_id)):
             return self._hold(owner, record, decoded, job_id, body)
-        key, resource, refusal = body.key, None, None
+        key, resource, refusal, unique = body.key, None, None, None
         if job_type is not None:
-            key, resource, refusal = self._keys(job_type, body)
+            key, resource, refusal, unique = self._keys(owner, job_id, job_type, body)
         now = self._deployment.clock.now_us()
         if refusal is None and body.due is not None and not 0 <= body.due <= now + DUE_MAX:
             refusal = (FailureClass.VALIDATION, f"due time {body.due} µs lies outside of the next ten years")
@@ -97,6 +100,7 @@ class Intake:
             resource=resource,
             home=home,
             refusal=refusal,
+            unique=unique,
             secrets=job_type.secrets if job_type is not None else (),
         )
         events = d.decide_submission(known_head, submission, owner.partition, now)
@@ -110,18 +114,37 @@ class Intake:
         return Taken(job_id if known_head is None else None, events)
 
     def _keys(
-        self, job_type: JobType, body: e.JobSubmitted
-    ) -> tuple[str | None, str | None, tuple[FailureClass, str] | None]:
-        """The key and the resource that the type's rules give, or why the payload is refused."""
+        self, owner: Owner, job_id: str, job_type: JobType, body: e.JobSubmitted
+    ) -> tuple[str | None, str | None, tuple[FailureClass, str] | None, Unique | None]:
+        """The key, the resource and the unique key that the type's rules give, or why the payload is refused."""
         try:
             raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
             payload = job_type.model.model_validate_json(raw)
             resource, own = job_type.resource_of(payload), job_type.key_of(payload)
             if job_type.homed and body.key is not None and body.key != own:
-                return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own))
-            return body.key or own or resource, resource, None
+                return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own)), None
+            unique = None if job_type.unique is None else self._unique(owner, job_id, job_type, payload)
+            return body.key or own or resource, resource, None, unique
         except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
-            return body.key, None, (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
+            return body.key, None, (FailureClass.VALIDATION, f"payload refused: {describe(error)}"), None
+
+    def _unique(self, owner: Owner, job_id: str, job_type: JobType, payload: BaseModel) -> Unique | None:
+        key = job_type.unique_of(payload)
+        if key is None:
+            return None
+        window = None if job_type.unique_for is None else int(job_type.unique_for * 1_000_000)
+        return Unique(job_id, key, window, owner.states.unique(job_type.name, key))
+
+    def _unique_again(self, owner: Owner, job_id: str, head: s.JobHead | None) -> Unique | None:
+        """The unique key of a job that was accepted before; None where its payload gives none by now."""
+        job_type = None if head is None else self._app.types.get(head.type)
+        if head is None or job_type is None or job_type.unique is None:
+            return None
+        try:
+            raw = payload_bytes(self._deployment, head.payload, head.payload_ref)
+            return self._unique(owner, job_id, job_type, job_type.model.model_validate_json(raw))
+        except Exception:  # noqa: BLE001 - its attempt will fail in the same way, and tell it as any failure
+            return None
 
     def _as_given(
         self, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted, now: int
@@ -203,7 +226,11 @@ class Intake:
             self.end_hold(owner, job_id, "cancelled", None)
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
-        events = d.decide_cancel(job, body) if isinstance(body, e.CancelCommand) else d.decide_operator_retry(job, body)
+        if isinstance(body, e.CancelCommand):
+            events = d.decide_cancel(job, body)
+        else:
+            unique = self._unique_again(owner, job_id, head)
+            events = d.decide_operator_retry(job, body, unique, self._deployment.clock.now_us())
         if head is None or job is None:
             owner.append(About(None, 0, job_id.encode()), events)
             return Taken(None, events)

@@ -9,7 +9,8 @@ import structlog
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
-from rewindq.engine.core.decide import decide_lost, doubts, with_block
+from rewindq.engine.core.blocking import with_block
+from rewindq.engine.core.decide import decide_lost, doubts
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import App
 

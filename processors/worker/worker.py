@@ -155,17 +155,17 @@ class Worker:
     def _follow(self, owner: Owner, taken: TakenIn) -> None:
         if taken.job_id is None:
             return
-        body = taken.events[-1].body
-        if isinstance(body, e.JobAccepted):
-            if body.due is None:
+        first, last = taken.events[0].body, taken.events[-1].body
+        if isinstance(first, e.JobAccepted) and isinstance(last, e.JobAccepted | e.UniqueTaken):
+            if first.due is None:
                 self._attempts.requeue(owner, taken.job_id)
             else:
-                self._attempts.timers[owner.partition].add(body.due, taken.job_id)
-        elif isinstance(body, e.RetryRequested):
+                self._attempts.timers[owner.partition].add(first.due, taken.job_id)
+        elif isinstance(first, e.RetryRequested):
             self._attempts.requeue(owner, taken.job_id)
-        elif isinstance(body, e.CancelRequested):
-            self._attempts.cancel(taken.job_id, body)
-        elif isinstance(body, e.JobCancelled):
+        elif isinstance(first, e.CancelRequested):
+            self._attempts.cancel(taken.job_id, first)
+        elif isinstance(first, e.JobCancelled):
             self._attempts.forget(owner, taken.job_id)
 
     def _due(self, owner: Owner, job_id: str, due: int) -> None:

@@ -84,6 +84,7 @@ class Writer:
         head = self.states.head(job_id)
         if head is not None and head.resource is not None:
             ends.append(e.KeyBlocked("it failed"))
+        ends.append(e.UniqueTaken(self._draw(st.sampled_from(KEYS)), self._draw(st.none() | st.just(START))))
         return [*map(Event, ends), *self._effects(), self._lease(), self._change(), self._change()]
 
     def _effects(self) -> list[Event]:

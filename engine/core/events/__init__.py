@@ -59,7 +59,14 @@ from .lifecycle import (
     SubmissionForwarded,
 )
 from .record import BODIES, Event, EventRecord
-from .waiting import KeyBlocked, SubmissionHeld, SubmissionReleased, TypeNoted
+from .waiting import (
+    KeyBlocked,
+    SubmissionHeld,
+    SubmissionReleased,
+    TypeNoted,
+    UniqueDuplicated,
+    UniqueTaken,
+)
 
 __all__ = [
     "BODIES",
@@ -117,6 +124,8 @@ __all__ = [
     "SubmissionHeld",
     "SubmissionReleased",
     "TypeNoted",
+    "UniqueDuplicated",
+    "UniqueTaken",
     "WriteConflict",
     "WriteFenced",
 ]

@@ -31,3 +31,17 @@ class TypeNoted(Body, frozen=True):
 
     type: str
     reason: str | None
+
+
+class UniqueTaken(Body, frozen=True):
+    """The job holds its type's unique key until it ends in any way, or until `until`, whatever comes first."""
+
+    key: str
+    until: int | None
+
+
+class UniqueDuplicated(Body, frozen=True):
+    """Terminal: the job is a duplicate of `first`, which holds the unique key."""
+
+    key: str
+    first: str

@@ -21,6 +21,7 @@ FIELDS: dict[type[s.Stored], str] = {
     s.KeyBlock: "jobs",
     s.Held: "type digest original source_offset held_seq",
     s.TypeNote: "reason",
+    s.UniqueMark: "job_id",
     s.OpenEffects: "running effects",
     s.Lease: "token holder attempt ttl released",
     s.Idempotency: "status request_digest job_id attempt step answer answer_ref reason",
