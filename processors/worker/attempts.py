@@ -28,7 +28,7 @@ from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 from .intake import Intake, payload_bytes
 from .leases import Leases
 from .owner import About, Owner
-from .queue import Ready, ReadyQueue, ready
+from .queue import Ready, ReadyQueue, age, ready
 from .rates import Rates
 from .run import Run
 from .session import LiveSession
@@ -36,6 +36,7 @@ from .timers import Timers
 from .unknown import note
 
 log = structlog.get_logger(__name__)
+_NO_TYPES: frozenset[str] = frozenset()
 
 
 class Attempts:
@@ -51,6 +52,8 @@ class Attempts:
         self.timers: dict[int, Timers] = {}
         self.leases = Leases(self.queues, wake)
         self.running: dict[str, Run] = {}
+        #: The present step of time, for what begins to wait.
+        self.age = age(deployment.clock.monotonic())
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         types = app.types.values()
@@ -58,6 +61,7 @@ class Attempts:
         #: Limits for a worker, and those for each key, by type: most apps have none.
         self._strict = {t.name for t in types if t.resource is not None or t.homed}
         self._limits = {t.name: t.concurrency for t in types if t.concurrency and t.concurrency_key is None}
+        self._limited = bool(self._limits) or any(t.rate is not None for t in types)
         self._key_limits = {t.name: t.concurrency or 1 for t in types if t.concurrency_key is not None}
         self._intake = intake
         self._draw = random.Random()
@@ -67,10 +71,12 @@ class Attempts:
 
     # --- starting ---
 
-    def full_types(self) -> set[str]:
+    def full_types(self) -> frozenset[str] | set[str]:
         """Job types at their concurrency limit in this worker, or that have used their rate up."""
+        if not self._limited:
+            return _NO_TYPES
         full = {name for name, limit in self._limits.items() if self.by_type[name] >= limit}
-        full.update(self.rates.used_up(self.deployment.clock.monotonic()) if self.rates else ())
+        full.update(self.rates.used_up(self.deployment.clock.monotonic()))
         return full
 
     def start(self, owner: Owner, entry: Ready) -> Run | None:
@@ -261,11 +267,12 @@ class Attempts:
         if run.job_type.blocks_key:
             self.see_block(run.owner, run.head.resource)
         self._free(run.owner, run.head.resource)
-        self._leave(run.owner, run.head)
+        if self._key_limits:
+            self._leave(run.owner, run.head)
         self.wake()
 
     def _leave(self, owner: Owner, head: s.JobHead) -> None:
-        if self._key_limits and head.type in self._key_limits:
+        if head.type in self._key_limits:
             self.queues[owner.partition].leave(head.key)
 
     def _free(self, owner: Owner, resource: str | None) -> None:
@@ -342,7 +349,7 @@ class Attempts:
         """Puts a job that waits (again) into the ready queue."""
         head = owner.states.head(job_id)
         assert head is not None
-        entry = ready(head.priority, head.accepted_seq, job_id, head.type, head.resource)
+        entry = ready(head.priority, head.accepted_seq, job_id, head.type, head.resource, since=self.age)
         if self._key_limits and head.type in self._key_limits:
             entry = entry._replace(group=head.key, limit=self._key_limits[head.type])
         self.queues[owner.partition].push(entry)

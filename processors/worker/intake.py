@@ -95,13 +95,17 @@ class Intake:
             home = owner.partition
         if refusal is None and resource is not None:
             refusal = self._misplaced(resource, home)
-        submission = self._as_given(record, decoded, job_id, body, now)._replace(
-            key=key,
-            resource=resource,
-            home=home,
-            refusal=refusal,
-            unique=unique,
-            secrets=job_type.secrets if job_type is not None else (),
+        submission = d.Submission(
+            job_id,
+            body,
+            decoded.timestamp if 0 < decoded.timestamp <= now + DUE_MAX else now,
+            record.offset,
+            key,
+            resource,
+            home,
+            refusal,
+            job_type.secrets if job_type is not None else (),
+            unique,
         )
         events = d.decide_submission(known_head, submission, owner.partition, now)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)

@@ -1,4 +1,4 @@
-"""Which waiting job runs next: by priority, then age, one job at a time for each resource. Pure."""
+"""Which waiting job runs next: by priority, which grows as it waits, then age; one at a time for a resource. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from collections.abc import Callable, Container, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+#: A waiting job gains one step of priority in so many seconds, so that no stream of more urgent jobs starves it.
+AGE_STEP = 10.0
+
+
+def age(monotonic: float) -> int:
+    """The step of time at which a job begins to wait."""
+    return int(monotonic // AGE_STEP)
+
 
 class Ready(NamedTuple):
-    """A waiting job: sorts by priority (higher first), then by the order in which jobs were accepted."""
+    """A waiting job: sorts by priority with what it gained by waiting, then by the order in which jobs were accepted.
+
+    All jobs gain alike, so the order of two never changes: `rank` is the step of time at which the job began to wait,
+    less its priority, and no job is ever moved because time passes.
+    """
 
     rank: int
     accepted_seq: int
@@ -28,9 +40,13 @@ def ready(
     resource: str | None,
     group: str | None = None,
     limit: int = 1,
+    since: int = 0,
 ) -> Ready:
-    """A queue entry. At most `limit` jobs run under one `group` key at once."""
-    return Ready(-priority, accepted_seq, job_id, job_type, resource, group, limit)
+    """A queue entry of a job that waits since the step of time `since` (`age`).
+
+    At most `limit` jobs run under one `group` key at once.
+    """
+    return Ready(since - priority, accepted_seq, job_id, job_type, resource, group, limit)
 
 
 class ReadyQueue:

@@ -29,7 +29,7 @@ from .inbox import Inbox
 from .intake import Intake
 from .intake import Taken as TakenIn
 from .owner import Owner
-from .queue import ReadyQueue
+from .queue import ReadyQueue, age
 from .report import Report, WorkerOptions
 from .revive import release_held, revive
 from .run import Run
@@ -134,6 +134,7 @@ class Worker:
     # --- gather ---
 
     def _gather(self) -> None:
+        self._attempts.age = age(self.deployment.clock.monotonic())
         for partition in self._inbox.new_partitions():
             self._begin_takeover(partition)
         for record in self._inbox.take(INTAKE_MAX):

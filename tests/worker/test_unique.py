@@ -141,7 +141,10 @@ def test_a_killed_worker_leaves_the_key_to_the_job_that_runs_again(tmp_path: Pat
         reports.submit(f"again{n}")
     reports.shop.run()
 
-    assert reports.ran == ["a", "a", *(f"again{n}" for n in range(5) if reports.first_of(f"again{n}") is None)]
+    # Others may have come in when it had ended; they ran one after another.
+    late = {f"again{n}" for n in range(5) if reports.first_of(f"again{n}") is None}
+    assert reports.ran[:2] == ["a", "a"]
+    assert sorted(reports.ran[2:]) == sorted(late)
     assert reports.shop.job("a").status == s.SUCCEEDED
     assert reports.marks() == 0
     reports.verified()

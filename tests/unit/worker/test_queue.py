@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rewindq.processors.worker.queue import Ready, ReadyQueue, ready
+from rewindq.processors.worker.queue import AGE_STEP, Ready, ReadyQueue, age, ready
 
 LIMITS = {"slow": 1, "pair": 2}
 TYPES = ("free", *LIMITS)
@@ -239,3 +239,33 @@ def test_what_waits_behind_a_failed_job_is_stuck_and_holds_nobody_up() -> None:
     queue.remove("r3")
     queue.free("r")
     assert drained(queue) == []
+
+
+@given(
+    jobs=st.lists(st.tuples(st.integers(-1000, 1000), st.floats(0, 20_000)), max_size=30), now=st.floats(20_000, 1e6)
+)
+def test_a_job_gains_a_step_of_priority_as_it_waits(jobs: list[tuple[int, float]], now: float) -> None:
+    """Whenever one looks: the order is that of the priorities with all that was gained until then."""
+    jobs.sort(key=lambda job: job[1])
+    queue = ReadyQueue()
+    queue.extend(ready(p, at, f"{at}", "t", None, since=age(since)) for at, (p, since) in enumerate(jobs))
+
+    def gained(at: int) -> int:
+        priority, since = jobs[at]
+        return priority + age(now) - age(since)
+
+    assert drained(queue) == [str(at) for at in sorted(range(len(jobs)), key=lambda at: (-gained(at), at))]
+
+
+def test_no_stream_of_urgent_jobs_starves_one() -> None:
+    queue, now, ran = ReadyQueue(), 0.0, 0
+    queue.push(ready(0, 0, "patient", "t", None, since=age(now)))
+    while True:
+        now += 1.0
+        ran += 1
+        queue.push(ready(1000, ran, f"urgent{ran}", "t", None, since=age(now)))
+        entry = queue.pop()
+        assert entry is not None
+        if entry.job_id == "patient":
+            break
+    assert now == 1000 * AGE_STEP
