@@ -16,7 +16,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from rewindq.schemas import catalog
 
-from ..core.events import BODIES, Event, EventRecord
+from ..core.events import BODIES, Body, Event, EventRecord
 
 SINGLE_OBJECT = b"\xc3\x01"
 REGISTRY = b"\x00"
@@ -140,12 +140,18 @@ def _record(datum: dict[str, Any]) -> EventRecord:
     return EventRecord(**datum)
 
 
+#: Fields of bodies that Avro gives as lists.
+_ARRAYS: dict[type[Body], tuple[str, ...]] = {
+    kind: arrays
+    for kind in BODIES.values()
+    if (arrays := tuple(name for name, hint in kind.__annotations__.items() if str(hint).startswith("tuple[")))
+}
+
+
 def _event(datum: dict[str, Any]) -> Event:
     name, fields = datum["body"]
     kind = BODIES[name.removeprefix(_PREFIX)]
-    if "deleted" in fields:
-        fields["deleted"] = tuple(fields["deleted"])
-    elif "secrets" in fields:
-        fields["secrets"] = tuple(fields["secrets"])
+    for field in _ARRAYS.get(kind, ()):
+        fields[field] = tuple(fields[field])
     datum["body"] = kind(**fields)
     return Event(**datum)

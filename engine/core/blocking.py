@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import events as e
 from . import state as s
-from .decide import bounded
+from .texts import bounded
 
 
 def with_block(events: tuple[e.Event, ...], job: s.JobState, resource: str | None, wanted: bool) -> tuple[e.Event, ...]:
@@ -16,7 +16,7 @@ def with_block(events: tuple[e.Event, ...], job: s.JobState, resource: str | Non
     if not wanted or resource is None or (job.holds is not None and job.holds.blocks):
         return events
     last = events[-1].body
-    if not isinstance(last, e.RetryScheduled | e.MovedToInvestigation):
+    if not isinstance(last, e.RetryScheduled | e.CompensationStarted | e.MovedToInvestigation):
         return events
     reason = f"later jobs of {resource} wait until this one succeeds or is cancelled ({last.failure_class})"
     return (*events[:-1], e.Event(e.KeyBlocked(bounded(reason))), events[-1])

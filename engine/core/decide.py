@@ -9,26 +9,16 @@ from . import events as e
 from . import state as s
 from . import values
 from .aggregate import split_changes
+from .compensate import Undo, end_compensation, same_intent, start_compensation
+from .doubt import unresolved
 from .retry import FailureClass, Retried, Retry, decide_retry
+from .texts import MESSAGE_MAX as MESSAGE_MAX
+from .texts import bounded as bounded
+from .texts import text_of as text_of
 from .unique import Unique
 
-#: Longest message kept of a failure.
-MESSAGE_MAX = 2000
 PRIORITY_MAX = 1000
-
-
-def bounded(message: str, limit: int = MESSAGE_MAX) -> str:
-    """A message cut to a bound, saying so; what UTF-8 cannot hold is escaped, so that it can be recorded."""
-    message = message.encode("utf-8", "backslashreplace").decode()
-    return message if len(message) <= limit else f"{message[:limit]}… ({len(message)} characters)"
-
-
-def text_of(error: BaseException) -> str:
-    """An exception's message, also of one whose own text cannot be made."""
-    try:
-        return str(error)
-    except Exception as failed:  # noqa: BLE001 - the user's own `__str__`
-        return f"(its message cannot be read: {type(failed).__qualname__})"
+NOTHING_TO_UNDO = Undo()
 
 
 class Submission(NamedTuple):
@@ -49,8 +39,13 @@ class Submission(NamedTuple):
     unique: Unique | None = None
 
 
-def decide_submission(known: s.JobHead | None, submission: Submission, partition: int, now: int) -> tuple[e.Event, ...]:
-    """Events for a submission: accepted, accepted and parked, a duplicate, or forwarded to its home partition."""
+def decide_submission(
+    known: s.JobHead | None, submission: Submission, partition: int, now: int, kept: s.KeptCancel | None = None
+) -> tuple[e.Event, ...]:
+    """Events for a submission: accepted, accepted and parked, a duplicate, or forwarded to its home partition.
+
+    `kept` is a cancel that came before the job: it ends the job at once.
+    """
     body = submission.body
     if known is not None:
         same = known.digest == body.digest and known.type == body.type
@@ -71,6 +66,8 @@ def decide_submission(known: s.JobHead | None, submission: Submission, partition
         parent=body.parent,
         secrets=submission.secrets,
     )
+    if kept is not None:
+        return (e.Event(accepted), e.Event(e.JobCancelled(kept.reason, kept.actor, kept.command_id), status="fail"))
     if submission.refusal is None:
         unique = submission.unique
         if unique is None:
@@ -122,9 +119,12 @@ class AttemptFailure(NamedTuple):
 
 
 def decide_failure(
-    job: s.JobState, failure: AttemptFailure, policy: Retry, now: int, draw: float
+    job: s.JobState, failure: AttemptFailure, policy: Retry, now: int, draw: float, undo: Undo = NOTHING_TO_UNDO
 ) -> tuple[e.Event, ...]:
-    """A failed attempt: retried when its class has budget left, else moved to the investigation queue."""
+    """A failed attempt: retried when its class has budget left, else moved to the investigation queue.
+
+    Before that, what `undo` holds is compensated.
+    """
     reason = bounded(failure.reason)
     failed = e.Event(
         e.AttemptFailed(failure.failure_class, reason, failure.exception, failure.duration),
@@ -134,7 +134,7 @@ def decide_failure(
     counts: Mapping[FailureClass, int] = {FailureClass(name): count for name, count in job.failures.items()}
     counts = {**counts, failure.failure_class: counts.get(failure.failure_class, 0) + 1}
     if failure.terminal:
-        return (failed, *investigation(failure.failure_class, reason, failure.step, failure.exception))
+        return (failed, *_for_good(job, failure, reason, undo))
     budget = failure.failure_class
     if budget is FailureClass.IN_DOUBT:
         # It can be resolved (else it is terminal): the next attempt looks it up or sends it again.
@@ -145,8 +145,20 @@ def decide_failure(
     if isinstance(decision, Retried):
         scheduled = e.RetryScheduled(failure.failure_class, decision.delay_ms, now + decision.delay_ms * 1000)
         return (failed, e.Event(scheduled))
-    ended = bounded(f"{reason} ({decision.reason})")
-    return (failed, *investigation(failure.failure_class, ended, failure.step, failure.exception))
+    doubted = failure.failure_class is FailureClass.IN_DOUBT
+    hint = "; `rewindq effects list --in-doubt` names the effect" if doubted else ""
+    ended = bounded(f"{reason} ({decision.reason}){hint}")
+    return (failed, *_for_good(job, failure, ended, undo))
+
+
+def _for_good(job: s.JobState, failure: AttemptFailure, reason: str, undo: Undo) -> tuple[e.Event, ...]:
+    """No more attempts. With an outcome unknown nothing is undone: a person resolves it, and the job may go on."""
+    kind, step, exception = failure.failure_class, failure.step, failure.exception
+    if job.compensating is not None:
+        return end_compensation(job.compensating, undo, f"{step}: {reason}" if step else reason)
+    if undo.due and not undo.doubted and kind is not FailureClass.IN_DOUBT:
+        return start_compensation(kind, reason, step, exception, undo)
+    return investigation(kind, reason, step, exception)
 
 
 def doubts(open_effects: s.OpenEffects | None, reason: str) -> tuple[e.Event, ...]:
@@ -159,22 +171,35 @@ def doubts(open_effects: s.OpenEffects | None, reason: str) -> tuple[e.Event, ..
     )
 
 
-def decide_lost(job: s.JobState, max_lost: int, reason: str) -> tuple[e.Event, ...]:
+def decide_lost(job: s.JobState, max_lost: int, reason: str, undo: Undo = NOTHING_TO_UNDO) -> tuple[e.Event, ...]:
     """An attempt whose worker is gone: the job waits again, or is parked as a poison job after `max_lost` losses."""
     lost = job.lost + 1
     events: tuple[e.Event, ...] = (e.Event(e.AttemptLost(reason, job.worker or "", lost), status="fail"),)
     if lost < max_lost:
         return events
     poison = f"poison job: its worker was lost {lost} times (limit {max_lost}); last: {job.worker}"
-    return (*events, *investigation(FailureClass.ATTEMPT_LOST, poison, None))
+    failure = AttemptFailure(FailureClass.ATTEMPT_LOST, poison, None, None, 0)
+    return (*events, *_for_good(job, failure, poison, undo))
 
 
-def decide_cancel(job: s.JobState | None, command: e.CancelCommand) -> tuple[e.Event, ...]:
-    """Ends a job that does not run at once; asks a running one to stop; refuses what is over."""
+def decide_cancel(
+    job: s.JobState | None, command: e.CancelCommand, dropped: s.KeptCancel | None = None
+) -> tuple[e.Event, ...]:
+    """Ends a job that does not run at once; asks a running one to stop; refuses what is over.
+
+    A job that was not seen yet may still come: the cancel is kept for it. `dropped` is the one that has to go then.
+    """
     if job is None:
-        return (_refused("cancel", command.command_id, "no such job on this partition"),)
+        kept = e.Event(e.CancelKept(command.reason, command.actor, command.command_id))
+        if dropped is None:
+            return (kept,)
+        reason = f"its job has not come, and {s.KEPT_CANCELS_MAX} cancels of other jobs were kept since"
+        return (kept, _refused("cancel", dropped.command_id, reason))
     if job.status in s.TERMINAL:
         return (_refused("cancel", command.command_id, f"the job is {job.status} already"),)
+    if job.compensating is not None and job.status != s.INVESTIGATION:
+        reason = "the job has failed, and what it did outside is being undone: wait until that has ended"
+        return (_refused("cancel", command.command_id, reason),)
     if job.status == s.RUNNING:
         return (e.Event(e.CancelRequested(command.reason, command.actor, command.command_id)),)
     return (e.Event(e.JobCancelled(command.reason, command.actor, command.command_id), status="fail"),)
@@ -213,6 +238,8 @@ class EffectRequest(NamedTuple):
     timeout_ms: int | None
     idempotent: bool
     has_lookup: bool
+    compensation: bytes | None = None
+    compensation_ref: str | None = None
 
 
 class Call(NamedTuple):
@@ -248,7 +275,15 @@ EffectDecision = Call | Answered | Lookup | Refused
 
 def start_effect(request: EffectRequest) -> Call:
     """The call's `EffectStarted`."""
-    started = e.EffectStarted(request.key, request.digest, request.meta, request.timeout_ms, request.idempotent)
+    started = e.EffectStarted(
+        request.key,
+        request.digest,
+        request.meta,
+        request.timeout_ms,
+        request.idempotent,
+        request.compensation,
+        request.compensation_ref,
+    )
     return Call(e.Event(started, step=request.step, side_effect=request.name))
 
 
@@ -278,15 +313,16 @@ def decide_effect(
         return call
     if record.status == s.STARTED and holder_runs:
         reason = f"effect {request.name!r}: {record.job_id} is making the call with key {request.key!r} right now"
+        if record.job_id == job_id:
+            # Trying again would meet the same: the handler asks twice at once.
+            reason += "; await it before this attempt asks for it again, or give the second call a key of its own"
+            return Refused(FailureClass.VALIDATION, reason, None, terminal=True)
         return Refused(FailureClass.CONCURRENCY, reason, None)
     if request.has_lookup:
         return Lookup(record.reason or "no outcome was recorded")
     if request.idempotent:
         return call
-    reason = (
-        f"effect {request.name!r} with key {request.key!r} is in doubt: {record.reason or 'no outcome was recorded'}. "
-        "Find out whether the call was done before the job is retried"
-    )
+    reason = unresolved(request.name, request.key, record.reason or "no outcome was recorded")
     return Refused(FailureClass.IN_DOUBT, reason, None, terminal=True)
 
 
@@ -345,7 +381,7 @@ def decide_save(
 def unstable_key(open_effects: s.OpenEffects | None, request: EffectRequest) -> e.Event | None:
     """An event when an earlier attempt gave the same step another key."""
     earlier = open_effects.effects.get(request.step) if open_effects is not None else None
-    if earlier is None or earlier[0] == request.key:
+    if earlier is None or same_intent(earlier[0], request.key):
         return None
     body = e.IdempotencyKeyUnstable(request.key, earlier[0])
     return e.Event(body, step=request.step, status="fail", side_effect=request.name)

@@ -49,6 +49,7 @@ def _started(job: s.JobState, body: e.AttemptStarted, at: Moment) -> s.JobState:
         failures=job.failures,
         lost=job.lost,
         token=at.token,
+        compensating=job.compensating,
         holds=job.holds,
     )
 
@@ -109,6 +110,7 @@ def _cancelled(job: s.JobState, body: e.JobCancelled, at: Moment) -> s.JobState:
         due=None,
         cancel_reason=body.reason,
         worker=None,
+        compensating=None,
     )
 
 
@@ -117,7 +119,7 @@ def _cancel_requested(job: s.JobState, body: e.CancelRequested, at: Moment) -> s
 
 
 def _retry_requested(job: s.JobState, body: e.RetryRequested, at: Moment) -> s.JobState:
-    return s.JobState(s.WAITING, job.attempt, at.seq, holds=job.holds)
+    return s.JobState(s.WAITING, job.attempt, at.seq, compensating=job.compensating, holds=job.holds)
 
 
 def _key_blocked(job: s.JobState, body: e.KeyBlocked, at: Moment) -> s.JobState:
@@ -142,6 +144,15 @@ def evolve_block(before: s.KeyBlock | None, job_id: str, accepted_seq: int, bloc
     return s.KeyBlock(tuple(jobs)) if jobs else None
 
 
+def _compensation_started(job: s.JobState, body: e.CompensationStarted, at: Moment) -> s.JobState:
+    failure = s.Failure(body.failure_class, body.reason, at.step)
+    return s.JobState(s.WAITING, job.attempt, at.seq, failure=failure, compensating=failure, holds=job.holds)
+
+
+def _compensation_ended(job: s.JobState, body: e.CompensationEnded, at: Moment) -> s.JobState:
+    return replace(job, last_seq=at.seq, compensating=job.compensating if body.left else None)
+
+
 _EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
     e.AttemptStarted: (frozenset({s.WAITING, s.DELAYED, s.RETRYING}), _started),
     e.AttemptFailed: (frozenset({s.RUNNING}), _attempt_failed),
@@ -154,6 +165,8 @@ _EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
     e.JobCancelled: (s.ACTIVE | {s.INVESTIGATION}, _cancelled),
     e.CancelRequested: (frozenset({s.RUNNING}), _cancel_requested),
     e.RetryRequested: (frozenset({s.INVESTIGATION}), _retry_requested),
+    e.CompensationStarted: (frozenset({s.RUNNING, s.WAITING}), _compensation_started),
+    e.CompensationEnded: (frozenset({s.RUNNING, s.WAITING}), _compensation_ended),
     e.KeyBlocked: (s.ACTIVE, _key_blocked),
     e.UniqueTaken: (s.ACTIVE, _unique_taken),
     e.UniqueDuplicated: (frozenset({s.WAITING, s.DELAYED}), _unique_duplicated),
@@ -181,17 +194,32 @@ def evolve_job(job: s.JobState | None, body: e.Body, at: Moment) -> s.JobState:
 
 def evolve_idempotency(record: s.Idempotency | None, body: e.Body, at: Moment) -> s.Idempotency | None:
     """What is known under an effect's key after an effect event; unchanged by events that only report."""
+    now = at.timestamp
     if isinstance(body, e.EffectStarted):
-        return s.Idempotency(s.STARTED, body.request_digest, at.job_id, at.attempt, at.step or "")
+        return s.Idempotency(
+            s.STARTED,
+            body.request_digest,
+            at.job_id,
+            at.attempt,
+            at.step or "",
+            changed_at=now,
+            compensation=body.compensation,
+            compensation_ref=body.compensation_ref,
+        )
     if record is None:
         raise FoldError(f"{type(body).__name__} at seq {at.seq} has no EffectStarted before it")
-    if isinstance(body, e.EffectSucceeded):
-        return replace(record, status=s.DONE, answer=body.answer, answer_ref=body.answer_ref, reason=None)
-    if isinstance(body, e.EffectFailed):
-        return replace(record, status=s.FAILED, reason=body.reason)
+    if isinstance(body, e.EffectSucceeded) or (isinstance(body, e.EffectResolved) and body.outcome == s.DONE):
+        answer, ref = body.answer, body.answer_ref
+        return replace(record, status=s.DONE, answer=answer, answer_ref=ref, reason=None, changed_at=now)
+    if isinstance(body, e.EffectFailed | e.EffectResolved):
+        return replace(record, status=s.FAILED, reason=body.reason, changed_at=now)
     if isinstance(body, e.EffectInDoubt):
-        return replace(record, status=s.IN_DOUBT, reason=body.reason)
+        return replace(record, status=s.IN_DOUBT, reason=body.reason, changed_at=now)
     return record
+
+
+#: Ends of an attempt that leave the job with its effects.
+_LEAVES_ATTEMPT = (e.AttemptLost, e.AttemptHandedBack, e.RetryScheduled, e.MovedToInvestigation, e.CompensationStarted)
 
 
 def evolve_open_effects(before: s.OpenEffects | None, body: e.Body, at: Moment) -> s.OpenEffects | None:
@@ -206,6 +234,6 @@ def evolve_open_effects(before: s.OpenEffects | None, body: e.Body, at: Moment) 
         return s.OpenEffects(running, {**effects, at.step or "": (body.key, False)})
     if isinstance(body, e.JobSucceeded | e.JobCancelled):
         return None
-    if isinstance(body, e.AttemptLost | e.AttemptHandedBack | e.RetryScheduled | e.MovedToInvestigation):
+    if isinstance(body, _LEAVES_ATTEMPT):
         return s.OpenEffects(False, effects) if effects else None
     return before

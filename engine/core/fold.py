@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from .evolve import (
     evolve_job,
     evolve_open_effects,
 )
+from .quarantine import evolve_quarantine
+from .schedule import evolve_planned, evolve_restart, evolve_set
 
 
 class States(Protocol):
@@ -47,12 +50,32 @@ class States(Protocol):
         """Stores or removes them."""
         ...
 
+    def keep_cancel(self, job_id: str, body: e.CancelKept) -> None:
+        """Keeps a cancel until its job comes; of too many, the oldest is dropped."""
+        ...
+
+    def drop_cancel(self, job_id: str) -> None:
+        """Forgets a kept cancel, where there is one."""
+        ...
+
     def lease(self, resource: str) -> s.Lease | None:
         """The newest grant of a resource."""
         ...
 
     def set_lease(self, resource: str, seq: int, value: s.Lease) -> None:
         """Stores a grant or its release."""
+        ...
+
+    def lent(self, resource: str) -> s.Lent | None:
+        """The lease on a resource that a job of another partition holds now."""
+        ...
+
+    def set_lent(self, resource: str, value: s.Lent | None) -> None:
+        """Stores or removes it."""
+        ...
+
+    def set_peer(self, partition: int, epoch: int) -> None:
+        """Another partition's newest owner, as far as its requests told."""
         ...
 
     def idempotency(self, key: str) -> s.Idempotency | None:
@@ -87,11 +110,11 @@ class States(Protocol):
         """Stores or removes it."""
         ...
 
-    def held(self, job_id: str) -> s.Held | None:
+    def held_submission(self, job_id: str) -> s.Held | None:
         """A submission that waits for an owner which knows its type."""
         ...
 
-    def set_held(self, job_id: str, value: s.Held | None) -> None:
+    def set_held_submission(self, job_id: str, value: s.Held | None) -> None:
         """Stores or removes it."""
         ...
 
@@ -99,8 +122,26 @@ class States(Protocol):
         """Stores or removes why jobs of a type wait."""
         ...
 
+    def quarantine(self, job_type: str) -> s.Quarantine | None:
+        """A job type's quarantine, lifted ones included."""
+        ...
+
+    def set_quarantine(self, job_type: str, seq: int, value: s.Quarantine) -> None:
+        """Stores it."""
+        ...
+
+    @property
+    def schedules(self) -> Mapping[str, s.Schedule]:
+        """The schedules that are at home here, by name."""
+        ...
+
+    def set_schedule(self, name: str, seq: int, value: s.Schedule) -> None:
+        """Stores one."""
+        ...
+
 
 _EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
+_KEY_EVENTS = _EFFECT_EVENTS | {e.EffectResolved}
 _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.AttemptStarted,
     e.AttemptLost,
@@ -109,10 +150,12 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.JobSucceeded,
     e.JobCancelled,
     e.MovedToInvestigation,
+    e.CompensationStarted,
 }
 _ENDED = s.TERMINAL | {s.INVESTIGATION}
 _HOLD_EVENTS = frozenset({e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted})
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
+_SCHEDULE_EVENTS = frozenset({e.ScheduleSet, e.InstantPlanned, e.ClockJumped})
 
 
 def apply_record(states: States, record: e.EventRecord) -> None:
@@ -130,7 +173,7 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
     kind = type(body)
     if kind in JOB_EVENTS:
         _apply_job_event(states, record, body, at)
-    if kind in _EFFECT_EVENTS:
+    if kind in _KEY_EVENTS:
         key: str = body.key  # type: ignore[attr-defined]
         known = evolve_idempotency(states.idempotency(key), body, at)
         if known is not None:
@@ -144,6 +187,16 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         _apply_lease_event(states, event, at)
     elif kind in _HOLD_EVENTS:
         _apply_hold_event(states, body, at)
+    elif isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
+        states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
+    elif kind in _SCHEDULE_EVENTS:
+        _apply_schedule_event(states, body, at)
+    elif isinstance(body, e.CancelKept):
+        states.keep_cancel(at.job_id, body)
+    elif isinstance(body, e.JobCancelled):
+        states.drop_cancel(at.job_id)
+    elif isinstance(body, e.PeerRaised):
+        states.set_peer(body.peer, body.peer_epoch)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1
@@ -221,11 +274,11 @@ def _apply_hold_event(states: States, body: e.Body, at: Moment) -> None:
     if isinstance(body, e.TypeNoted):
         states.set_note(body.type, None if body.reason is None else s.TypeNote(body.reason))
     elif isinstance(body, e.SubmissionHeld):
-        states.set_held(at.job_id, s.Held(body.type, body.digest, body.original, body.source_offset, at.seq))
+        states.set_held_submission(at.job_id, s.Held(body.type, body.digest, body.original, body.source_offset, at.seq))
     else:
-        if states.held(at.job_id) is None:
+        if states.held_submission(at.job_id) is None:
             raise FoldError(f"{at.job_id} is released at seq {at.seq} and was not held")
-        states.set_held(at.job_id, None)
+        states.set_held_submission(at.job_id, None)
 
 
 def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
@@ -247,13 +300,32 @@ def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
     )
 
 
+def _apply_schedule_event(states: States, body: e.Body, at: Moment) -> None:
+    if isinstance(body, e.ScheduleSet):
+        states.set_schedule(body.schedule, at.seq, evolve_set(states.schedules.get(body.schedule), body))
+    elif isinstance(body, e.InstantPlanned):
+        known = states.schedules.get(body.schedule)
+        if known is None:
+            raise FoldError(f"InstantPlanned at seq {at.seq} is of schedule {body.schedule!r}, which was never set")
+        states.set_schedule(body.schedule, at.seq, evolve_planned(known, body))
+    elif isinstance(body, e.ClockJumped) and body.restart is not None:
+        for name, known in list(states.schedules.items()):
+            states.set_schedule(name, at.seq, evolve_restart(known, body.restart))
+
+
 def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
     resource = event.resource or ""
-    if isinstance(event.body, e.LeaseAcquired):
+    body = event.body
+    if isinstance(body, e.LeaseAcquired):
         if at.token is None:
             raise FoldError(f"LeaseAcquired at seq {at.seq} has no fencing token")
-        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, event.body.ttl))
+        states.set_lease(resource, at.seq, s.Lease(at.token, at.job_id, at.attempt, body.ttl))
+        if body.holder_partition is not None:
+            held_by = (body.ttl, body.holder_partition, body.request_id or "")
+            states.set_lent(resource, s.Lent(at.token, at.job_id, at.attempt, *held_by))
         return
-    held = states.lease(resource)
-    if held is not None and held.token == at.token and not held.released:
-        states.set_lease(resource, at.seq, s.Lease(held.token, held.holder, held.attempt, held.ttl, released=True))
+    lease = states.lease(resource)
+    if lease is not None and lease.token == at.token and not lease.released:
+        states.set_lease(resource, at.seq, s.Lease(lease.token, lease.holder, lease.attempt, lease.ttl, released=True))
+        if lease.ttl is not None and states.lent(resource) is not None:
+            states.set_lent(resource, None)

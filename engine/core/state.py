@@ -23,8 +23,10 @@ INVESTIGATION = "investigation"
 CANCELLED = "cancelled"
 
 TERMINAL = frozenset({SUCCEEDED, CANCELLED})
+#: Not running, and not over: the next attempt is still to start.
+QUEUED = frozenset({WAITING, DELAYED, RETRYING})
 #: What `--until-idle` waits for.
-ACTIVE = frozenset({WAITING, DELAYED, RUNNING, RETRYING})
+ACTIVE = QUEUED | {RUNNING}
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -69,7 +71,10 @@ class Holds(Stored, frozen=True, array_like=True):
 
 
 class JobState(Stored, frozen=True, array_like=True):
-    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator."""
+    """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator.
+
+    `compensating` is why it failed for good, until all that it did outside is undone.
+    """
 
     status: str
     attempt: int = 0
@@ -85,6 +90,7 @@ class JobState(Stored, frozen=True, array_like=True):
     cancel_reason: str | None = None
     result: bytes | None = None
     result_ref: str | None = None
+    compensating: Failure | None = None
     holds: Holds | None = None
 
 
@@ -143,6 +149,58 @@ class TypeNote(Stored, frozen=True, array_like=True):
     reason: str
 
 
+class Quarantine(Stored, frozen=True, array_like=True):
+    """A job type's quarantine on a partition: whether it holds now, why, who and since when (microseconds).
+
+    `commands` are the ids of its newest commands, so that one that comes again changes nothing.
+    """
+
+    active: bool
+    reason: str
+    actor: str
+    since: int
+    commands: tuple[str, ...] = ()
+
+
+class Schedule(Stored, frozen=True, array_like=True):
+    """A periodic job's definition and how far it is planned: `last` is the newest instant dealt with.
+
+    Instants count from behind `since` or `last`, whichever is later (microseconds). `job_id` is the newest job's.
+    """
+
+    type: str
+    expression: str
+    tz: str
+    missed: str
+    since: int
+    last: int | None = None
+    job_id: str | None = None
+
+
+#: Cancels of jobs not seen yet that a partition keeps.
+KEPT_CANCELS_MAX = 10_000
+
+
+class KeptCancel(Stored, frozen=True, array_like=True):
+    """A cancel that waits for its job; `number` counts those of the partition."""
+
+    reason: str
+    actor: str
+    command_id: str
+    number: int
+
+
+class Lent(Stored, frozen=True, array_like=True):
+    """A lease that a job of another partition holds now: whom to tell of its end, and under which request."""
+
+    token: int
+    holder: str
+    attempt: int
+    ttl: int
+    partition: int
+    request_id: str
+
+
 STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
@@ -150,7 +208,7 @@ IN_DOUBT = "in_doubt"
 
 
 class Idempotency(Stored, frozen=True, array_like=True):
-    """What is known of an effect under its key."""
+    """What is known of an effect under its key, since `changed_at` (microseconds)."""
 
     status: str
     request_digest: str
@@ -160,6 +218,9 @@ class Idempotency(Stored, frozen=True, array_like=True):
     answer: bytes | None = None
     answer_ref: str | None = None
     reason: str | None = None
+    changed_at: int = 0
+    compensation: bytes | None = None
+    compensation_ref: str | None = None
 
 
 class AggregateVersion(Stored, frozen=True, array_like=True):
@@ -192,17 +253,34 @@ class Aggregate(msgspec.Struct, frozen=True):
 NO_AGGREGATE = Aggregate(0, None, 0, {})
 
 State: TypeAlias = (
-    JobHead | JobState | OpenEffects | Lease | Idempotency | AggregateVersion | KeyBlock | Held | TypeNote | UniqueMark
+    JobHead
+    | JobState
+    | OpenEffects
+    | KeptCancel
+    | Lease
+    | Lent
+    | Idempotency
+    | AggregateVersion
+    | Quarantine
+    | Schedule
+    | KeyBlock
+    | Held
+    | TypeNote
+    | UniqueMark
 )
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
 decode_head = msgspec.msgpack.Decoder(JobHead).decode
 decode_job = msgspec.msgpack.Decoder(JobState).decode
+decode_cancel = msgspec.msgpack.Decoder(KeptCancel).decode
 decode_open = msgspec.msgpack.Decoder(OpenEffects).decode
 decode_lease = msgspec.msgpack.Decoder(Lease).decode
+decode_lent = msgspec.msgpack.Decoder(Lent).decode
 decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
+decode_quarantine = msgspec.msgpack.Decoder(Quarantine).decode
+decode_schedule = msgspec.msgpack.Decoder(Schedule).decode
 decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
 decode_held = msgspec.msgpack.Decoder(Held).decode
 decode_unique = msgspec.msgpack.Decoder(UniqueMark).decode

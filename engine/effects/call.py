@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
 from ..core import values
 from ..core.secrets import MASK
+from .threads import Threads, contained
 
 #: Longest request kept for people; the digest covers all of it.
 META_MAX = 400
@@ -84,6 +84,20 @@ def encode_request(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return digest, shown
 
 
+def encode_compensation(
+    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], timeout: float | None, idempotent: bool
+) -> bytes:
+    """What undoes a call, with what it needs: it may run in another process, long after the handler is gone.
+
+    Raises values.ValueRefused where an argument cannot be recorded; a secret must not be.
+    """
+    secrets: list[bytes] = []
+    given = {"args": _masked(args, secrets), "kwargs": _masked(dict(kwargs), secrets)}
+    if secrets:
+        raise values.ValueRefused("", "a secret is not recorded; pass a reference, and let the compensation look it up")
+    return values.encode({"call": name, **given, "timeout": timeout, "idempotent": idempotent})
+
+
 def _masked(value: Any, secrets: list[bytes]) -> Any:
     """The value with secrets masked; their hashes are added to `secrets`, in an order that the value decides."""
     if isinstance(value, (SecretStr, SecretBytes)):
@@ -130,9 +144,9 @@ async def invoke(
     key: str,
     token: int | None,
     timeout: float | None,
-    pool: Executor | None,
+    threads: Threads | None,
 ) -> Any:
-    """Calls an effect's function; plain functions run in `pool`. Raises TimeoutError after `timeout` seconds."""
+    """Calls an effect's function, a plain one in a thread under its key. Raises TimeoutError after `timeout` s."""
     traits = signature_of(function)
     extra = dict(kwargs)
     if traits.takes_key:
@@ -141,9 +155,11 @@ async def invoke(
         extra["fencing_token"] = token
     if traits.is_async:
         pending = function(*args, **extra)
+    elif threads is not None:
+        pending = threads.run(key, partial(function, *args, **extra))
     else:
-        loop = asyncio.get_running_loop()
-        pending = loop.run_in_executor(pool, partial(function, *args, **extra))
+        call = partial(contained, partial(function, *args, **extra))
+        pending = asyncio.get_running_loop().run_in_executor(None, call)
     if timeout is None:
         return await pending
     try:

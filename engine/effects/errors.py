@@ -29,6 +29,12 @@ class LeaseUnavailable(StepError):
     failure_class = FailureClass.CONCURRENCY
 
 
+class NoAnswer(StepError):
+    """The home partition of a resource did not answer in time, or refused. What was asked of it may be done or not."""
+
+    failure_class = FailureClass.TRANSIENT
+
+
 class EffectBusy(StepError):
     """Another job makes the call with this key at this moment."""
 
@@ -60,13 +66,6 @@ class EffectRejected(StepError):
 
 class EffectBlocked(StepError):
     """This mode may not touch the outside world, and neither a recorded answer nor a stub was there."""
-
-    failure_class = FailureClass.VALIDATION
-    terminal = True
-
-
-class NotHere(StepError):
-    """The resource is at home on another partition than the job."""
 
     failure_class = FailureClass.VALIDATION
     terminal = True

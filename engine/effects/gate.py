@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
 
 from ..core import decide as d
 from ..core import state as s
 from ..core import values
+from ..core.doubt import unresolved
 from ..core.retry import FailureClass
 from ..ports.clock import Clock
-from .call import UNKNOWN_OUTCOME, as_recorded, decode_answer, encode_answer, encode_request, invoke
+from .call import (
+    UNKNOWN_OUTCOME,
+    as_recorded,
+    decode_answer,
+    encode_answer,
+    encode_compensation,
+    encode_request,
+    invoke,
+)
 from .errors import (
     BadStep,
     EffectBlocked,
@@ -27,10 +35,11 @@ from .errors import (
     StepError,
     Unresolved,
 )
+from .threads import Threads
 
 
 class EffectCall(NamedTuple):
-    """An effect as the handler wrote it."""
+    """An effect as the handler wrote it. `compensation` names what undoes it."""
 
     name: str
     step: str
@@ -42,6 +51,7 @@ class EffectCall(NamedTuple):
     on_doubt: Callable[..., Any] | None
     timeout: float | None
     token: int | None
+    compensation: str | None = None
 
 
 class Permit(NamedTuple):
@@ -97,6 +107,10 @@ class PermitJournaled:
 class Journal(Protocol):
     """Where a live effect's life is recorded."""
 
+    def current_key(self, key: str) -> str:
+        """The key under which the effect is called now: another one once it was compensated."""
+        ...
+
     def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
         """What the recorded state allows; records what belongs to the decision itself."""
         ...
@@ -134,13 +148,13 @@ class Gate:
         classify: Classify,
         journal: Journal | None = None,
         policy: Policy | None = None,
-        pool: Executor | None = None,
+        threads: Threads | None = None,
     ) -> None:
         self._clock = clock
         self._journal = journal
         self._classify = classify
         self._policy: Policy = policy or DenyAll()
-        self._pool = pool
+        self._threads = threads
 
     async def perform(self, call: EffectCall) -> Any:
         """The effect's result. Raises a StepError that says why there is none."""
@@ -160,6 +174,7 @@ class Gate:
     def _request(self, call: EffectCall) -> d.EffectRequest:
         try:
             digest, meta = encode_request(call.name, call.args, call.kwargs)
+            undo = _compensation(call)
         except values.ValueRefused as error:
             raise BadStep(f"effect {call.name!r}: its arguments cannot be recorded: {error}", step=call.step) from error
         timeout_ms = None if call.timeout is None else int(call.timeout * 1000)
@@ -172,10 +187,16 @@ class Gate:
             timeout_ms,
             call.idempotent,
             call.on_doubt is not None,
+            undo,
         )
 
     async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
+        key = journal.current_key(request.key)
+        call, request = call._replace(key=key), request._replace(key=key)
         decision = journal.decide_effect(request)
+        if isinstance(decision, d.Lookup | d.Call) and self._threads is not None and self._threads.runs(call.key):
+            await self._first_call_over(call, self._threads)
+            decision = journal.decide_effect(request)
         if isinstance(decision, d.Lookup):
             answer = await self._look_up(call, decision.reason)
             # Others may have gone on meanwhile: what is known now decides, and nobody looks up twice.
@@ -191,6 +212,15 @@ class Gate:
             raise _refusal(decision, call.step)
         await journal.start(request, decision)
         return await self._call(call, request, journal)
+
+    async def _first_call_over(self, call: EffectCall, threads: Threads) -> None:
+        """A call whose time ran out may go on in its thread: until that ends nobody can ask what became of it."""
+        if not await threads.over(call.key):
+            message = (
+                f"effect {call.name!r} with key {call.key!r} is in doubt: the thread of its first call still runs "
+                f"{threads.wait:g} s later"
+            )
+            raise Unresolved(message, step=call.step)
 
     async def _call(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
         began = self._clock.monotonic()
@@ -219,9 +249,7 @@ class Gate:
         if isinstance(error, (InDoubt, *UNKNOWN_OUTCOME)) or kind is FailureClass.IN_DOUBT:
             reason = d.bounded(f"{type(error).__name__}: {d.text_of(error)}")
             journal.in_doubt(request, reason, took)
-            resolvable = call.idempotent or call.on_doubt is not None
-            message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
-            return (InDoubt if resolvable else Unresolved)(message, step=call.step)
+            return doubted(call, reason)
         journal.failed(request, error, kind, took)
         raised = EffectRejected(
             d.bounded(f"{type(error).__name__}: {d.text_of(error)}"),
@@ -252,8 +280,21 @@ class Gate:
             key=call.key,
             token=call.token,
             timeout=call.timeout,
-            pool=self._pool,
+            threads=self._threads,
         )
+
+
+def _compensation(call: EffectCall) -> bytes | None:
+    if call.compensation is None:
+        return None
+    return encode_compensation(call.compensation, call.args, call.kwargs, call.timeout, call.idempotent)
+
+
+def doubted(call: EffectCall, reason: str) -> InDoubt:
+    """The error of a call that may have been done."""
+    if call.idempotent or call.on_doubt is not None:
+        return InDoubt(f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}", step=call.step)
+    return Unresolved(unresolved(call.name, call.key, reason), step=call.step)
 
 
 def _refusal(refused: d.Refused, step: str) -> StepError:

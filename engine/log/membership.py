@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..ports.log import Fenced, LogUnavailable, Ownership, Record, TopicPartition, Turn
@@ -81,6 +81,7 @@ class GroupMember:
         self._owned: dict[int, int] = {}  # partition -> generation of its lease
         self._lock = threading.Lock()  # guards _owned: `commit` runs beside `poll`
         self._closed = False
+        self._telling = False  # `poll` was called from within `revoked` or `lost`
 
     @property
     def closed(self) -> bool:
@@ -92,7 +93,8 @@ class GroupMember:
         deadline = time.monotonic() + timeout if timeout > 0 else None
         while True:
             mark = self._source.mark()
-            self._rebalance(mark)
+            if not self._telling:
+                self._rebalance(mark)
             records = self._fetcher.take(limit)
             if records or deadline is None:
                 return records
@@ -108,13 +110,13 @@ class GroupMember:
                 raise self._fenced([partition])
             self._fetcher.follow({(topic, partition): offset for topic, offset in offsets.items()})
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
-        self._fetcher.pause(self._keys([partition]), paused=True)
+    def pause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Stops delivering a started partition's records, of some input topics (None: of all), keeping its position."""
+        self._fetcher.pause(self._keys([partition], topics), paused=True)
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
-        self._fetcher.pause(self._keys([partition]), paused=False)
+    def unpause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Delivers a paused partition's records again; as `pause`."""
+        self._fetcher.pause(self._keys([partition], topics), paused=False)
 
     def commit(self, turn: Turn) -> list[int]:
         """Appends records and commits offsets in one transaction; returns the records' offsets."""
@@ -160,19 +162,27 @@ class GroupMember:
         with self._lock:
             for partition in partitions:
                 del self._owned[partition]
-        self._ownership.lost(partitions)
+        self._tell(self._ownership.lost, partitions)
 
     def _hand_over(self, partitions: list[int]) -> None:
         """The order matters: deliver nothing more, let the last commit end, and only then free the leases."""
         self._fetcher.drop(self._keys(partitions))
-        self._ownership.revoked(partitions)
+        self._tell(self._ownership.revoked, partitions)
         with self._lock:
             for partition in partitions:
-                del self._owned[partition]
+                self._owned.pop(partition, None)  # `close` may have come meanwhile
         self._seat.release(partitions)
 
-    def _keys(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        return [(topic, partition) for partition in partitions for topic in self._inputs]
+    def _tell(self, tell: Callable[[list[int]], None], partitions: list[int]) -> None:
+        self._telling = True
+        try:
+            tell(partitions)
+        finally:
+            self._telling = False
+
+    def _keys(self, partitions: Iterable[int], topics: Collection[str] | None = None) -> list[TopicPartition]:
+        wanted = self._inputs if topics is None else topics
+        return [(topic, partition) for partition in partitions for topic in wanted]
 
     def _fenced(self, partitions: list[int]) -> Fenced:
         return Fenced(

@@ -13,7 +13,7 @@ Every append has three outcomes: done (it returns), surely not done (`AppendRefu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 TopicPartition = tuple[str, int]
@@ -148,7 +148,11 @@ class Producer(Protocol):
 
 
 class Ownership(Protocol):
-    """What a member tells its worker about partitions. Called from the thread that polls the member."""
+    """What a member tells its worker about partitions. Called from the thread that polls the member.
+
+    While it is told `revoked` or `lost`, which may take long, it may call `Member.poll`: that delivers records of the
+    partitions that stay, and runs no rebalance.
+    """
 
     def assigned(self, partitions: list[int]) -> None:
         """The member now owns these. Nothing is fetched for a partition until `Member.start` is called for it."""
@@ -180,12 +184,12 @@ class Member(Protocol):
         """Begins to fetch an owned partition's input topics at these offsets (topic -> next offset)."""
         ...
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
+    def pause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Stops delivering a started partition's records, of some input topics (None: of all), keeping its position."""
         ...
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
+    def unpause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Delivers a paused partition's records again; as `pause`."""
         ...
 
     def commit(self, turn: Turn) -> list[int]:

@@ -15,7 +15,10 @@ from typing import NamedTuple, Protocol
 
 
 class Family(StrEnum):
-    """The store's column families. JOBS, LEASES, IDEMPOTENCY and AGGREGATES are versioned, the rest plain."""
+    """The store's column families.
+
+    JOBS, LEASES, IDEMPOTENCY, AGGREGATES, QUARANTINES and SCHEDULES are versioned, the rest plain.
+    """
 
     JOBS = "jobs"
     PAYLOADS = "payloads"
@@ -23,10 +26,13 @@ class Family(StrEnum):
     TIMERS = "timers"
     RUNNING = "running"
     LEASES = "leases"
+    LENT = "lent"
     IDEMPOTENCY = "idempotency"
     AGGREGATES = "aggregates"
     TRACES = "traces"
     META = "meta"
+    QUARANTINES = "quarantines"
+    SCHEDULES = "schedules"
     MARKS = "marks"
 
     # Enum's own hash is a Python call, and families are looked up for every value that is read or written.
@@ -38,7 +44,9 @@ class Family(StrEnum):
         return self in _VERSIONED
 
 
-_VERSIONED = frozenset({Family.JOBS, Family.LEASES, Family.IDEMPOTENCY, Family.AGGREGATES})
+_VERSIONED = frozenset(
+    {Family.JOBS, Family.LEASES, Family.IDEMPOTENCY, Family.AGGREGATES, Family.QUARANTINES, Family.SCHEDULES}
+)
 
 
 class StoreError(Exception):

@@ -19,7 +19,7 @@ from ..effects.errors import (
     Unresolved,
     WriteRefused,
 )
-from ..effects.gate import EffectCall
+from ..effects.gate import EffectCall, doubted
 from .recording import Occurred, Step
 
 #: How the gate says that a call was done whose answer it could not keep.
@@ -56,9 +56,7 @@ def _in_doubt(call: EffectCall, reason: str) -> InDoubt:
         )
         raised.__cause__ = made(ValueRefused, detail)
         return raised
-    resolvable = call.idempotent or call.on_doubt is not None
-    message = f"effect {call.name!r} with key {call.key!r} is in doubt: {reason}"
-    raised = (InDoubt if resolvable else Unresolved)(message, step=call.step)
+    raised = doubted(call, reason)
     name, _, detail = reason.partition(": ")
     kind = exception_class(name, call.function)
     raised.__cause__ = RecordedError(name, detail) if kind is None else made(kind, detail)

@@ -1,6 +1,7 @@
-"""The process in which a replay runs: `python -m rewindq.engine.replay.child FD`.
+"""The process in which a replay runs: `python -m rewindq.engine.replay.child FD SOCKET`.
 
-The request comes on stdin, answers go to FD. The app is imported and its handler runs under the guard. What a replay
+The request comes on stdin, answers go to FD; over SOCKET, a Unix one, the parent is given to watch what the kernel
+holds back. The app is imported and its handler runs under the guard. What a replay
 needs of the past is asked of the parent, and what it comes to, a fork's events included, is sent there: this process
 opens no log, no store and no connection.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -20,16 +22,20 @@ from ..runtime.app import load_app
 from .guard import Guard
 from .kernel import close_kernel
 from .running import run
+from .unheard import close_unheard
 from .wire import Broken, Pipe, RemoteBlobs, RemoteView, Reply, Request
+
+#: The exit status of a process that cannot reach its parent: user code has closed the pipe, or the parent is gone.
+PIPE_LOST = 113
 
 
 def main() -> None:
     """Serves one request from stdin."""
-    serve(os.dup(0), int(sys.argv[1]))
+    serve(os.dup(0), int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])))
 
 
-def serve(requests: int, answers: int) -> NoReturn:
-    """Serves one request, over two file descriptors, and ends the process."""
+def serve(requests: int, answers: int, calls: socket.socket) -> NoReturn:
+    """Serves one request, over two file descriptors, and ends the process. `calls` is for `kernel.close_kernel`."""
     # An interrupt at the terminal is the parent's, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = Pipe(requests, answers)
@@ -41,17 +47,24 @@ def serve(requests: int, answers: int) -> NoReturn:
         os._exit(0)  # nobody wants a replay any more
     request = msgspec.convert(value, Request)
     folder = None if request.folder is None else Path(request.folder)
-    guard = Guard(folder, lambda found: pipe.send("violation", found))
+    guard = Guard(folder, lambda found: pipe.send("violation", found), pipe.descriptors)
     # Made before the guard is armed: an event loop wakes itself through sockets.
     loop = asyncio.new_event_loop()
-    close_kernel()
+    close_kernel(calls, has_folder=folder is not None)
+    calls.close()
+    close_unheard(guard)
     guard.arm()
-    reply = _replay(request, pipe, guard, loop)
-    guard.disarm()
-    pipe.send("reply", _named(reply, guard))
+    try:
+        reply = _replay(request, pipe, loop)
+        guard.disarm()
+        pipe.send("reply", reply)
+        status = 0
+    except Broken:
+        guard.disarm()
+        status = PIPE_LOST
     sys.stderr.flush()
     # Threads that user code left behind must not keep this process.
-    os._exit(0)
+    os._exit(status)
 
 
 def _give_empty_stdin() -> None:
@@ -61,25 +74,13 @@ def _give_empty_stdin() -> None:
     os.dup2(2, 1)
 
 
-def _replay(request: Request, pipe: Pipe, guard: Guard, loop: asyncio.AbstractEventLoop) -> Reply:
+def _replay(request: Request, pipe: Pipe, loop: asyncio.AbstractEventLoop) -> Reply:
     try:
         loaded = load_app(request.app)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - importing the app runs its code: whatever it raises
         return Reply("unloadable", reason=f"{type(error).__name__}: {error}")
     blobs = RemoteBlobs(pipe) if request.has_blobs else None
     return loop.run_until_complete(run(request, loaded, RemoteView(pipe), blobs))
-
-
-def _named(reply: Reply, guard: Guard) -> Reply:
-    """The reply with what the guard refused, which counts even where the handler swallowed it."""
-    if not guard.violations:
-        return reply
-    return msgspec.structs.replace(
-        reply,
-        outcome="blocked",
-        reason=f"the code went around ctx: {guard.violations[0]}",
-        violations=tuple((one.event, one.argument, one.place) for one in guard.violations),
-    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from ..core import events as e
 from ..core import values
 from ..core.aggregate import DELETE
 from ..core.position import Position
-from .recording import Attempt, Recording, Step
+from .recording import Attempt, Occurred, Recording, Step
 from .replays import leases
 from .world import shown
 
@@ -103,6 +103,8 @@ def _public(row: dict[str, Any]) -> dict[str, Any]:
 
 def summary(step: Step) -> Any:
     """What a step came to, in short."""
+    if step.first_answer is not None:
+        return _answered(step, step.first_answer)
     at = step.find(e.StateChanged, e.WriteConflict, e.WriteFenced)
     if at is not None:
         refused = not isinstance(at.body, e.StateChanged)
@@ -123,6 +125,16 @@ def summary(step: Step) -> Any:
     return step.describe().get("digest")
 
 
+def _answered(step: Step, at: Occurred) -> Any:
+    """What the home of a resource elsewhere answered."""
+    if at.body.outcome != "done":
+        return at.body.outcome
+    asked = step.find(e.RemoteRequested)
+    if step.kind == "save" and asked is not None:
+        return {"version": at.event.resource_version, "changes": shown(asked.body.changes)}
+    return {"version": at.event.resource_version} if step.kind == "load" else [type(at.body).__name__]
+
+
 def _signature(step: Step) -> Any:
     described = {name: value for name, value in step.describe().items() if name != "step"}
     return described, _came_to(step)
@@ -135,7 +147,8 @@ def _came_to(step: Step) -> Any:
         decided = step.find(e.DecisionRecorded)
         return None if decided is None else (decided.body.value, decided.body.because)
     if step.kind == "lease":
-        return step.find(e.LeaseAcquired) is not None
+        answer = step.first_answer
+        return step.find(e.LeaseAcquired) is not None or (answer is not None and answer.body.outcome == "done")
     if step.kind == "note":
         noted = step.find(e.NoteRecorded)
         return None if noted is None else noted.body.fields
@@ -219,8 +232,14 @@ def _value(value: Any) -> Any:
 def _written(attempt: Attempt) -> dict[tuple[str, str], Any]:
     """The final value of each field that an execution wrote."""
     final: dict[tuple[str, str], Any] = {}
+    refused = {
+        at.body.request_id
+        for at in attempt.events
+        if isinstance(at.body, e.RemoteAnswered) and at.body.outcome != "done"
+    }
     for at in attempt.events:
-        if not isinstance(at.body, e.StateChanged):
+        elsewhere = isinstance(at.body, e.RemoteRequested) and at.body.op == "save"
+        if not isinstance(at.body, e.StateChanged) and not (elsewhere and at.body.request_id not in refused):
             continue
         key = at.event.resource or at.record.resource or ""
         final.update({(key, name): value for name, value in values.decode(at.body.changes).items()})

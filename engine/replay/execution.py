@@ -12,6 +12,7 @@ from ..core import events as e
 from ..core import values
 from ..core.retry import FailureClass
 from ..effects.errors import AttemptEnded, EffectBlocked
+from ..effects.threads import contained
 from ..runtime.app import JobType
 from ..runtime.blocking import BlockingContext
 from ..runtime.context import Context
@@ -54,7 +55,7 @@ async def _call(session: ReplaySession, job_type: JobType, payload: bytes) -> An
     loop = asyncio.get_running_loop()
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="rewindq-replay")
     try:
-        return await loop.run_in_executor(pool, job_type.function, BlockingContext(context, loop), model)
+        return await loop.run_in_executor(pool, contained, job_type.function, BlockingContext(context, loop), model)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

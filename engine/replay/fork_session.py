@@ -9,15 +9,17 @@ from ..core import decide as d
 from ..core import events as e
 from ..core import state as s
 from ..core import values
+from ..core.compensate import current_key
 from ..core.retry import FailureClass
 from ..core.secrets import scrub, scrub_text
 from ..effects.call import encode_answer
 from ..effects.errors import BadStep, EffectBlocked, EffectConflict, StepError, WriteRefused
 from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from .away import ForkAway
 from .divergence import Divergence
 from .execution import Finished
-from .recording import Step
+from .recording import Occurred, Step
 from .session import ReplaySession, Setting, recorded_read
 from .writer import BranchWriter
 
@@ -37,6 +39,7 @@ class ForkSession(ReplaySession):
         self._verdicts: dict[str, Verdict] = {}
         self._leases: dict[str, tuple[str, int]] = {}
         self._token = setting.attempt.token
+        self.away = ForkAway(self, writer)
         if setting.attempt.started is None or setting.attempt.started.seq >= setting.base:
             self._start()
 
@@ -66,21 +69,19 @@ class ForkSession(ReplaySession):
 
     # --- state --------------------------------------------------------------------------------------------------
 
-    def load(self, step: str, key: str) -> Aggregate:
+    async def load(self, step: str, key: str) -> Aggregate:
         """The branch's newest version."""
-        if self.matcher.knows(step):
-            return super().load(step, key)
-        self.check_home(step, key)
+        if self.matcher.knows(step) or not self.at_home(key):
+            return await super().load(step, key)
         found = self._states.aggregate(key)
         body = e.StepCompleted("load", found.seq)
         self._writer.append((e.Event(body, step=step, resource=key, resource_version=found.version),))
         return Aggregate(key, found.version, dict(found.data))
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Writes into the branch, under the rules of the live mode."""
-        if self.matcher.knows(step):
-            return super().save(step, key, changes, expected)
-        self.check_home(step, key)
+        if self.matcher.knows(step) or not self.at_home(key):
+            return await super().save(step, key, changes, expected)
         current = self._states.aggregate(key)
         token = self._token if key == self.setting.head.resource else self._token_of(key)
         request = d.SaveRequest(key, step, changes, expected, token)
@@ -100,6 +101,8 @@ class ForkSession(ReplaySession):
 
     async def effect(self, call: EffectCall) -> Any:
         """Performs an effect through the gate, and records what became of it."""
+        if not self.matcher.knows(call.step):
+            call = call._replace(key=current_key(call.key, self._states.idempotency_at))
         try:
             answer = await super().effect(call)
             stubbed = isinstance(self._verdicts.get(call.step), Substitute)
@@ -139,10 +142,20 @@ class ForkSession(ReplaySession):
         if recorded is not None and recorded[0] != request.digest:
             self.request_differs(call, request, recorded)
             return self.without_answer(call, "the recording has another request for this step")
+        if step.resolved is not None:
+            return self._resolved(call, step.resolved)
         if not self.outcome_known(step):
             self.matcher.found("outcome_unknown", call.step, step.describe(), None)
             return self.without_answer(call, "its recorded outcome is unknown")
         return self._recorded(call, step)
+
+    def _resolved(self, call: EffectCall, told: Occurred) -> Verdict:
+        """The call was in doubt then, and a person has told its outcome since: the branch goes on with that."""
+        if told.body.outcome != s.DONE:
+            return self.without_answer(call, "a person told that the recorded call was not done")
+        answer, ref = told.body.answer, told.body.answer_ref
+        self._record(call.step, e.EffectSucceeded(call.key, answer, ref, 0, "operator"), name=call.name)
+        return Recorded(self.stored(answer, ref))
 
     def _recorded(self, call: EffectCall, step: Step) -> Verdict:
         verdict = self.answer(call, step)
@@ -201,7 +214,8 @@ class ForkSession(ReplaySession):
             lease = await super().acquire(step, resource, ttl, wait)
             self._leases[resource] = (step, lease.token)
             return lease
-        self.check_home(step, resource)
+        if not self.at_home(resource):
+            return self.away.acquire(step, resource, wait)
         if resource == self.setting.head.resource and self._token is not None:
             return LeaseHandle(resource, self._token)
         known = self._states.lease(resource)

@@ -72,7 +72,7 @@ def fork(
         )
         reply = replay(request, job.past.store, deployment.blobs, replayer)
         if reply.code_version is None:
-            # The app was not even imported: there is nothing to keep.
+            # The handler was not even run: there is nothing to keep.
             branches.delete(deployment, branch.name)
             check_loaded(reply, app)
             return _not_run(branch, base, reply)
@@ -92,7 +92,7 @@ def _partition(deployment: Deployment, job: JobPast) -> Partition:
 def _request(deployment: Deployment, job: JobPast, base: Base, app: str, options: ForkOptions) -> Request:
     request = make_request(deployment, job, base.attempt, "fork", app, base.seq, options.limit)
     payload = changed_payload(request.payload, options.changes) if options.changes else request.payload
-    return msgspec.structs.replace(request, payload=payload, bypass=options.bypass)
+    return msgspec.structs.replace(request, payload=payload, bypass=options.bypass, changes=tuple(options.changes))
 
 
 def _branch(deployment: Deployment, job: JobPast, base: Base, app: str, options: ForkOptions) -> Branch:

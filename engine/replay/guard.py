@@ -1,9 +1,9 @@
 """The interpreter-level guard: while armed, this process opens no connection, starts no program, writes no file.
 
-It listens to CPython's audit events, so it sees whatever goes through the interpreter, however deep in a library. What
-native code does by itself raises no audit event: its connections and programs are left to the kernel (`kernel.py`)
-where that can refuse them, its writes to files are out of reach of both. A refused call raises
-`OutsideWorld` where it was made and is kept by name, so that code which swallows the exception is named all the same.
+It listens to CPython's audit events, so it sees whatever goes through the interpreter, however deep in a library; what
+raises no such event is closed by name (`unheard.py`). What native code does by itself is left to the kernel
+(`kernel.py`). A refused call raises `OutsideWorld` where it was made and is kept by name, so that code which swallows
+the exception is named all the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-#: Files that hold nothing.
+#: Files that hold nothing, and those of memory and semaphores that have no name for anybody else.
 _SINKS = frozenset({os.devnull})
+_UNNAMED = ("/memfd:", "/dev/shm/sem.")  # noqa: S108 - nothing is made there
+#: How the pipe to the parent is named in a violation.
+OWN_PIPE = "the replay's own pipe"
 #: Longest shown argument.
 _SHOWN_MAX = 200
 
@@ -42,11 +45,18 @@ class Violation(NamedTuple):
 class Guard:
     """Armed once for the rest of the process; `folder` is the only place where files may be written.
 
-    `tell` is called with each violation at once, so that one is known even if the process dies of it.
+    `tell` is called with each violation at once, so that one is known even if the process dies of it. `pipes` are the
+    descriptors by which this process talks to its parent: user code may not use them.
     """
 
-    def __init__(self, folder: Path | None = None, tell: Callable[[Violation], None] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        tell: Callable[[Violation], None] | None = None,
+        pipes: frozenset[int] = frozenset(),
+    ) -> None:
         self.violations: list[Violation] = []
+        self.pipes = pipes
         self._folder = None if folder is None else os.path.realpath(folder) + os.sep
         self._tell = tell
         self._armed = False
@@ -58,7 +68,11 @@ class Guard:
         # Compiled modules of the app may not be written beside it, which is no fault of the app.
         sys.dont_write_bytecode = True
         sys.addaudithook(self._hear)
-        _close_fork_exec(self)
+
+    @property
+    def armed(self) -> bool:
+        """Whether it refuses now."""
+        return self._armed
 
     def disarm(self) -> None:
         """The user's code is over: what the process does now is its own end."""
@@ -85,14 +99,31 @@ class Guard:
         raise OutsideWorld(f"a replay may not touch the outside world: {violation}; do it through ctx.effect")
 
     def outside(self, path: Any) -> str | None:
-        """The path as text when it lies outside of the folder that may be written, None when it may be written."""
-        if isinstance(path, int) or path is None:
+        """The path as text when it lies outside of the folder that may be written, None when it may be written.
+
+        A descriptor stands for what it was opened on.
+        """
+        if path is None:
             return None
-        text = os.fsdecode(path)
-        if text in _SINKS:
-            return None
-        inside = self._folder is not None and (os.path.realpath(text) + os.sep).startswith(self._folder)
-        return None if inside else text
+        text = _behind(path) if isinstance(path, int) else str(Path.cwd() / os.fsdecode(path))
+        return text if reaches_out(text, self._folder) else None
+
+
+def reaches_out(path: str, folder: str | None) -> bool:
+    """Whether a file is neither one that nobody else sees nor inside of `folder`, which ends with a separator.
+
+    `path` is absolute, or what `/proc` says of a descriptor that has no path.
+    """
+    if path in _SINKS or path.startswith(_UNNAMED) or not path.startswith("/"):
+        return False
+    return folder is None or not (os.path.realpath(path) + os.sep).startswith(folder)
+
+
+def _behind(descriptor: int) -> str:
+    try:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    except OSError:
+        return "closed"  # what is asked of a closed descriptor fails by itself
 
 
 def _always(guard: Guard, args: tuple[Any, ...]) -> str | None:
@@ -107,6 +138,8 @@ def _new_socket(guard: Guard, args: tuple[Any, ...]) -> str | None:
 
 def _opened(guard: Guard, args: tuple[Any, ...]) -> str | None:
     path, mode, flags = (*args, None, None, None)[:3]
+    if isinstance(path, int):
+        return OWN_PIPE if path in guard.pipes else None
     by_mode = isinstance(mode, str) and any(letter in mode for letter in "wax+")
     by_flags = isinstance(flags, int) and bool(flags & _WRITE_FLAGS)
     return guard.outside(path) if by_mode or by_flags else None
@@ -162,6 +195,10 @@ _RULES: dict[str, Rule] = {
             "pty.spawn",
             "os.kill",
             "os.killpg",
+            "syslog.openlog",
+            "syslog.syslog",
+            "webbrowser.open",
+            "socket.sethostname",
         ),
         _always,
     ),
@@ -191,19 +228,6 @@ _RULES: dict[str, Rule] = {
     "os.link": _new_link,
     "os.symlink": _new_link,
 }
-
-
-def _close_fork_exec(guard: Guard) -> None:
-    """`multiprocessing` starts programs below the level that audit events see."""
-    import _posixsubprocess
-
-    def refused(*args: Any) -> int:
-        if guard._armed:
-            guard.refuse("fork_exec", _short(args[0] if args else ""))
-        return started(*args)
-
-    started = _posixsubprocess.fork_exec
-    _posixsubprocess.fork_exec = refused
 
 
 _NOT_USER = tuple(

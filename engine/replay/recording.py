@@ -29,6 +29,8 @@ _KINDS: tuple[tuple[tuple[type[e.Body], ...], str], ...] = (
     ((e.ChildEnqueued,), "enqueue"),
     ((e.NoteRecorded,), "note"),
 )
+#: Steps on resources elsewhere, by what was asked.
+_REMOTE_KINDS = {"load": "load", "save": "save", "lease": "lease", "renew": "lease", "release": "lease"}
 #: Ends of an attempt that its handler did not bring about, with what an operator reads.
 _EXTERNAL: dict[type[e.Body], str] = {
     e.AttemptLost: "lost",
@@ -59,12 +61,16 @@ class Occurred(NamedTuple):
 
 
 class Step:
-    """A step of an attempt: its events in order, `index` among the attempt's steps from 0."""
+    """A step of an attempt: its events in order, `index` among the attempt's steps from 0.
+
+    `resolved` is a person's word about its call, which was in doubt.
+    """
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
         self.index = index
         self.events: list[Occurred] = []
+        self.resolved: Occurred | None = None
 
     @property
     def first(self) -> int:
@@ -74,6 +80,9 @@ class Step:
     @property
     def kind(self) -> str:
         """What kind of call made it: effect, load, save, decision, cache, now, lease, note or enqueue."""
+        asked = self.find(e.RemoteRequested, e.RemoteAnswered)
+        if asked is not None:
+            return _REMOTE_KINDS[asked.body.op]
         for bodies, kind in _KINDS:
             if self.find(*bodies) is not None:
                 return kind
@@ -90,8 +99,15 @@ class Step:
         return None if newest is None or isinstance(newest.body, e.EffectStarted) else newest
 
     @property
+    def first_answer(self) -> Occurred | None:
+        """What the home of a resource elsewhere answered, None while it was only asked."""
+        return next((at for at in self.events if isinstance(at.body, e.RemoteAnswered)), None)
+
+    @property
     def done_at(self) -> int | None:
         """Where the call had its answer, None when the recording ends in the middle of it."""
+        if self.find(e.RemoteRequested) is not None:
+            return None if self.first_answer is None else self.first_answer.seq
         if self.kind == "effect":
             return None if self.outcome is None else self.outcome.seq
         if self.kind == "lease":
@@ -112,13 +128,19 @@ class Step:
             return str(started.body.request_digest)
         if changed is not None:
             return values.digest(changed.body.changes)
+        asked = self.find(e.RemoteRequested)
+        if asked is not None:
+            return None if asked.body.changes is None else values.digest(asked.body.changes)
         if decided is not None:
             return values.digest(decided.body.value)
         return None if child is None else str(child.body.digest)
 
 
 class Attempt:
-    """One attempt: its steps in the order in which they began, and how it ended."""
+    """One attempt: its steps in the order in which they began, and how it ended.
+
+    `compensates`: it ran no handler, but undid the effects of those before it.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -126,6 +148,7 @@ class Attempt:
         self.steps: list[Step] = []
         self.by_name: dict[str, Step] = {}
         self.ends: list[Occurred] = []
+        self.compensates = False
         self.events: list[Occurred] = []
 
     @property
@@ -189,6 +212,7 @@ class Recording:
         self.events: list[Occurred] = []
         self.attempts: dict[int, Attempt] = {}
         self.accepted: Occurred | None = None
+        self._compensating = False
 
     @classmethod
     def of(cls, job_id: str, partition: int, records: Iterable[e.EventRecord], damaged: str | None = None) -> Recording:
@@ -202,20 +226,37 @@ class Recording:
         self.events.append(at)
         if isinstance(at.body, e.JobAccepted):
             self.accepted = at
+        if isinstance(at.body, e.EffectResolved):
+            self._resolve(at)
+            return
+        if isinstance(at.body, e.CompensationStarted | e.CompensationEnded):
+            self._compensating = isinstance(at.body, e.CompensationStarted) or bool(at.body.left)
+            return
         if at.record.attempt < 1:
             return
         attempt = self.attempts.setdefault(at.record.attempt, Attempt(at.record.attempt))
         attempt.events.append(at)
         if isinstance(at.body, e.AttemptStarted):
-            attempt.started = at
+            attempt.started, attempt.compensates = at, self._compensating
         elif isinstance(at.body, _END_BODIES):
             attempt.ends.append(at)
         elif at.event.step is not None and not isinstance(at.body, _NO_STEP):
             _add_step(attempt, at.event.step, at)
 
+    def _resolve(self, at: Occurred) -> None:
+        for step in (step for attempt in self.attempts.values() for step in attempt.steps):
+            doubt = step.outcome
+            if doubt is not None and isinstance(doubt.body, e.EffectInDoubt) and doubt.body.key == at.body.key:
+                step.resolved = at
+
     def attempt(self, number: int | None = None) -> Attempt:
-        """An attempt, the newest by default. Raises NoRecording naming those that there are."""
-        known = [n for n, attempt in sorted(self.attempts.items()) if attempt.started is not None]
+        """An attempt that ran the handler, the newest by default. Raises NoRecording naming those that there are."""
+        begun = [one for _, one in sorted(self.attempts.items()) if one.started is not None]
+        known = [one.number for one in begun if not one.compensates]
+        if number is not None and number in {one.number for one in begun} - set(known):
+            raise NoRecording(
+                f"attempt {number} of job {self.job_id} undid its effects and ran no handler: see `rewindq trace`"
+            )
         wanted = number if number is not None else (known[-1] if known else 0)
         if wanted not in known:
             there = ", ".join(map(str, known)) or "none"

@@ -97,6 +97,8 @@ def _step_lease(recording: Recording, step: Any) -> dict[str, Any]:
     acquired, refused = step.find(e.LeaseAcquired), step.find(e.LeaseRefused)
     ended = step.find(e.LeaseReleased, e.LeaseExpired)
     first = step.events[0]
+    if step.find(e.RemoteRequested, e.RemoteAnswered) is not None:
+        return _lease_elsewhere(recording, step)
     if acquired is None:
         holder = (refused or first).body.holder
         how = f"{'refused' if refused is not None else 'waited for'}: held by {holder}"
@@ -105,6 +107,21 @@ def _step_lease(recording: Recording, step: Any) -> dict[str, Any]:
     how = "still held" if ended is None else type(ended.body).__name__.removeprefix("Lease").lower()
     token = acquired.event.fencing_token
     return _lease(acquired.event.resource, token, recording.position(acquired.seq), end, how)
+
+
+def _lease_elsewhere(recording: Recording, step: Any) -> dict[str, Any]:
+    """A lease at another partition, as this one was told of it."""
+    first, answered = step.events[0], step.first_answer
+    place = recording.position(first.seq)
+    if answered is None or answered.body.outcome != "done":
+        how = "waited for" if answered is None else f"refused: {answered.body.reason}"
+        return _lease(first.event.resource, None, place, None, how)
+    last = step.events[-1]
+    lost = isinstance(last.body, e.RemoteAnswered) and last.body.outcome == "expired"
+    released = isinstance(last.body, e.RemoteRequested) and last.body.op == "release"
+    how = "expired" if lost else "released" if released else "still held"
+    end = recording.position(last.seq) if lost or released else None
+    return _lease(first.event.resource, answered.event.fencing_token, recording.position(answered.seq), end, how)
 
 
 def _lease(resource: str | None, token: int | None, start: str, end: str | None, how: str) -> dict[str, Any]:
@@ -169,9 +186,11 @@ def _dry_run_shown(job_id: str, attempt: Attempt, reply: Reply) -> Replayed:
 
 
 def check_loaded(reply: Reply, app: str) -> None:
-    """Raises AppError when the app could not even be imported."""
+    """Raises AppError when the app could not even be imported, Refused when it was not run as asked."""
     if reply.outcome == "unloadable":
         raise AppError(reply.reason or f"app {app!r} cannot be loaded")
+    if reply.outcome == "refused":
+        raise Refused(reply.reason or f"app {app!r} refused the replay")
 
 
 def _open(reply: Reply) -> bool:

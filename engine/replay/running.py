@@ -16,6 +16,7 @@ from ..runtime.clock import SystemClock
 from ..store.working import WorkingSet
 from .divergence import Matcher
 from .execution import Finished, compare_end, execute
+from .fields import unread
 from .fork_session import ForkSession
 from .recording import Recording
 from .session import ReplaySession, Setting
@@ -34,6 +35,10 @@ async def run(request: Request, loaded: LoadedApp, view: View, blobs: Blobs | No
     if job_type is None:
         known = ", ".join(sorted(loaded.app.types)) or "none"
         return Reply("failed", reason=f"app {request.app} has no job type {setting.head.type!r} (it has: {known})")
+    for path in request.changes:
+        ignored = unread(job_type.model, path)
+        if ignored is not None:
+            return Reply("refused", reason=f"--set {path}: it would change nothing: {ignored}")
     if request.branch is None:
         session = ReplaySession(setting, setting.attempt.steps)
         finished = await execute(session, job_type, request.payload, request.limit)

@@ -12,18 +12,21 @@ from ..core import events as e
 from ..core import state as s
 from ..core import values
 from ..core.aggregate import DELETE, split_changes
+from ..core.compensate import same_intent
 from ..core.partitioner import partition_for
 from ..core.secrets import scrub
-from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, NotHere, StepError
+from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, StepError
 from ..effects.gate import Block, EffectCall, Gate, Recorded, Substitute, Verdict
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
 from ..ports.store import View
 from ..runtime.app import App
+from ..runtime.compensations import reference
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
 from ..runtime.failures import classify
 from ..store.working import read_aggregate
 from . import answers
+from .away import RecordedAway
 from .divergence import Divergence, Matcher
 from .recording import Attempt, Occurred, Step
 from .world import Place, request_digest_at, shown, source_state
@@ -68,6 +71,7 @@ class ReplaySession:
         self.handler_task: object = None
         self.random = random.Random(f"{self.job_id}/{self.attempt}")  # seeded as live
         self._own: dict[str, dict[str, Any]] = {}
+        self.away = RecordedAway(self)
         self._gate = Gate(setting.clock, lambda error: classify(setting.app, error), None, self)
 
     @property
@@ -78,6 +82,10 @@ class ReplaySession:
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
         return self.setting.app.type_of(handler_or_type)
+
+    def compensation(self, given: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A compensation's name in the log; a replay runs none."""
+        return reference(self.setting.app, given, args, kwargs)
 
     # --- matching -----------------------------------------------------------------------------------------------
 
@@ -114,22 +122,20 @@ class ReplaySession:
         if self.handler_task is not None and task is not self.handler_task:
             self.matcher.concurrent()
 
-    def check_home(self, step: str, key: str) -> None:
-        """Raises NotHere as the live session does."""
-        place = self.setting.place
-        home = partition_for(key.encode(), place.partitions)
-        if home != place.partition:
-            raise NotHere(
-                f"{step}: {key} is at home on partition {home}, this job runs on {place.partition}; "
-                "give the job the resource's key, or move this step into a job of that resource",
-                step=step,
-            )
+    def home_of(self, key: str) -> int:
+        """The partition that a resource is at home on."""
+        return partition_for(key.encode(), self.setting.place.partitions)
+
+    def at_home(self, key: str) -> bool:
+        """Whether that is the job's own."""
+        return self.home_of(key) == self.setting.place.partition
 
     # --- state --------------------------------------------------------------------------------------------------
 
-    def load(self, step: str, key: str) -> Aggregate:
+    async def load(self, step: str, key: str) -> Aggregate:
         """The recorded version; what this run itself has written otherwise lies over it."""
-        self.check_home(step, key)
+        if not self.at_home(key):
+            return self.away.load(step, key)
         recorded = self.take(step, "load")
         at = None if recorded is None else recorded.find(e.StepCompleted)
         if at is None:
@@ -142,9 +148,10 @@ class ReplaySession:
         data = {**found.data, **self._own.get(key, {})}
         return Aggregate(key, version, {name: value for name, value in data.items() if value is not DELETE})
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Compared with the recorded write; kept for this run's own reads where it differs."""
-        self.check_home(step, key)
+        if not self.at_home(key):
+            return self.away.save(step, key, changes, expected)
         try:
             fields, deleted = split_changes(dict(changes))
             data = values.encode(fields)
@@ -222,12 +229,17 @@ class ReplaySession:
 
     def _check_key(self, step: Step, request: d.EffectRequest) -> None:
         key = step.events[-1].body.key
-        if key != request.key:
+        if not same_intent(key, request.key):
             self.matcher.found("key_differs", request.step, {"key": key}, {"key": request.key})
 
     def answer(self, call: EffectCall, step: Step) -> Verdict:
-        """The recorded outcome. Raises RecordingEnded where none was recorded."""
-        at = step.outcome
+        """The recorded outcome; where the attempt was cut off in the call, what a person told of it later.
+
+        Raises RecordingEnded where there is neither.
+        """
+        at, told = step.outcome, step.resolved
+        if told is not None and told.body.outcome == s.DONE and not self.outcome_known(step):
+            return Recorded(self.stored(told.body.answer, told.body.answer_ref))
         if at is None or not self.outcome_known(step):
             raise self.end(f"ends here: step {step.name} started, outcome unknown")
         if isinstance(at.body, e.EffectSucceeded | e.EffectSkipped):
@@ -303,7 +315,8 @@ class ReplaySession:
 
     async def acquire(self, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """The recorded token, or the recorded refusal."""
-        self.check_home(step, resource)
+        if not self.at_home(resource):
+            return self.away.acquire(step, resource, wait)
         if resource == self.setting.head.resource and self.token is not None:
             return LeaseHandle(resource, self.token)
         recorded = self.take(step, "lease", resource=resource)

@@ -16,17 +16,24 @@ from ..ports.blobs import BlobMissing
 from ..ports.store import Family, StoreError, Version
 
 _LENGTH = 4
+#: Before each frame, so that what others write into the pipe is seen for what it is.
+_MARK = b"\xf5rwq"
 
 
 class Broken(Exception):
     """The other side of the pipe is gone."""
 
 
+class Garbled(Broken):
+    """Something that is no frame was written into the pipe."""
+
+
 class Request(msgspec.Struct, frozen=True):
     """What a child is to replay. `records` are the job's event records, encoded; `head` is the job's, as stored.
 
     `mode` is dry-run or fork; `base` the position from which a fork runs anew; `cwd_app` the app as `module:attribute`.
-    `limit` seconds bound the handler. `folder` is the only one in which files may be written.
+    `limit` seconds bound the handler. `folder` is the only one in which files may be written. `changes` are the
+    payload's paths that were changed.
     """
 
     mode: str
@@ -44,12 +51,14 @@ class Request(msgspec.Struct, frozen=True):
     branch: str | None = None
     folder: str | None = None
     limit: float = 300.0
+    changes: tuple[str, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):
     """What a replay came to. `records` are a fork's own: `(lifecycle or domain, encoded record)`.
 
-    `divergences` are JSON, as INTERFACE shows them. `outcome`: succeeded, failed, unfinished or blocked.
+    `divergences` are JSON, as INTERFACE shows them. `outcome`: succeeded, failed, unfinished or blocked;
+    refused or unloadable where nothing ran.
     """
 
     outcome: str
@@ -64,7 +73,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Pipe:
-    """Frames both ways: a length of 4 bytes, then one MessagePack value."""
+    """Frames both ways: a mark, a length of 4 bytes, then one MessagePack value."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         # Unbuffered, so that whoever waits for the descriptor misses nothing.
@@ -77,21 +86,26 @@ class Pipe:
         data = msgspec.msgpack.encode((kind, value))
         with self._lock:
             try:
-                self._write.write(len(data).to_bytes(_LENGTH, "big") + data)
+                self._write.write(_MARK + len(data).to_bytes(_LENGTH, "big") + data)
                 self._write.flush()
-            except (BrokenPipeError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 raise Broken("the other side of the pipe is gone") from error
 
     def receive(self) -> tuple[str, Any]:
-        """The next frame. Raises Broken at the end."""
-        length = int.from_bytes(self._exactly(_LENGTH), "big")
-        kind, value = msgspec.msgpack.decode(self._exactly(length))
+        """The next frame. Raises Broken at the end, Garbled."""
+        head = self._exactly(len(_MARK) + _LENGTH)
+        if not head.startswith(_MARK):
+            raise Garbled(f"{head!r} is no beginning of a frame")
+        kind, value = msgspec.msgpack.decode(self._exactly(int.from_bytes(head[len(_MARK) :], "big")))
         return kind, value
 
     def _exactly(self, count: int) -> bytes:
         data = b""
         while len(data) < count:
-            part = self._read.read(count - len(data))
+            try:
+                part = self._read.read(count - len(data))
+            except (OSError, ValueError) as error:
+                raise Broken("this side of the pipe is closed") from error
             if not part:
                 raise Broken("the other side of the pipe is gone")
             data += part
@@ -106,6 +120,11 @@ class Pipe:
         if answer == "refused":
             raise StoreError(found)
         return found
+
+    @property
+    def descriptors(self) -> frozenset[int]:
+        """Both ends."""
+        return frozenset((self._read.fileno(), self._write.fileno()))
 
     def close(self) -> None:
         """Closes both ends."""

@@ -9,21 +9,19 @@ import string
 import sys
 import types
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
-from ..core.rate import BadRate, Rate
+from ..core.rate import Rate
 from ..core.retry import FailureClass, Retry
+from ..core.schedule import Missed
+from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
+from .rules import BadRule, KeyRule, OnFailure, Rules
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-#: `"order:{order_id}"`, or a function of the payload.
-KeyRule = str | Callable[[Any], str] | None
-OnFailure: TypeAlias = Literal["continue", "block_key"]
-#: Longest time that a unique key is held, in seconds: ten years.
-UNIQUE_FOR_MAX = 10 * 366 * 86_400.0
 CacheGet = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
 
 
@@ -78,19 +76,6 @@ class JobType(NamedTuple):
         return value
 
 
-def rate_key(job_type: str) -> str:
-    """The partition key of all jobs of a type that has a rate: one home, one bucket."""
-    return f"rate:{job_type}"
-
-
-def foreign_key(job_type: str, key: str, own: str | None) -> str:
-    """Why a key is refused for a type whose limit holds under its own key only."""
-    return (
-        f"key {key!r} is not the one that the limits of {job_type!r} need: such a job is at home under {own!r}; "
-        "leave the key out"
-    )
-
-
 class _Fields(dict[str, Any]):
     """Payload fields for a template: only plain scalars, so that a key never depends on how an object prints."""
 
@@ -117,8 +102,10 @@ class App:
         self.name = name
         self.types: dict[str, JobType] = {}
         self.stubs: dict[str, Callable[..., Any]] = {}
+        self.compensations: dict[str, Callable[..., Any]] = {}
         self.cache_sources: dict[str, CacheGet] = {}
         self._classes: dict[type[BaseException], FailureClass] = {}
+        self._crons: list[Cron] = []
 
     def job(
         self,
@@ -148,39 +135,22 @@ class App:
         keeps later jobs of its resource waiting until it succeeds or is cancelled. Raises AppError.
         """
 
+        rules = Rules(resource, key, concurrency, concurrency_key, rate, unique, unique_for, on_failure)
+
         def register(function: Handler) -> Handler:
             job_name = name or function.__name__
             if job_name in self.types:
                 raise AppError(f"app {self.name!r} has two handlers named {job_name!r}; rename one")
-            if timeout is not None and not timeout > 0:
-                raise AppError(f"timeout of {job_name!r} must be above 0 seconds, got {timeout!r}")
-            if max_lost < 1:
-                raise AppError(f"max_lost of {job_name!r} must be 1 or more, got {max_lost!r}")
-            if on_failure not in get_args(OnFailure):
-                raise AppError(f"on_failure of {job_name!r} must be continue or block_key, got {on_failure!r}")
-            if on_failure == "block_key" and resource is None:
-                raise AppError(f"on_failure='block_key' of {job_name!r} needs a resource= whose later jobs wait")
+            _check_attempts(job_name, timeout, max_lost)
             model, result = _signature(job_name, function)
-            if concurrency is not None and concurrency < 1:
-                raise AppError(f"concurrency of {job_name!r} must be 1 or more, got {concurrency!r}")
-            if unique_for is not None and (unique is None or not 0 < unique_for <= UNIQUE_FOR_MAX):
-                raise AppError(f"unique_for of {job_name!r} must be seconds above 0 beside unique=, got {unique_for!r}")
-            rules: dict[str, KeyRule] = {"concurrency_key": concurrency_key, "key": key, "resource": resource}
-            limit = _rate(job_name, rate)
-            _check_template(job_name, "unique", unique, model)
-            if limit is not None:  # one home for all is one for each unique key, too
-                rules = {"rate": lambda payload: rate_key(job_name), **rules}
-            else:
-                rules = {"unique": unique, **rules}
-            for what, rule in rules.items():
-                _check_template(job_name, what, rule, model)
+            limit, home = _checked(job_name, rules, model)
             self.types[job_name] = JobType(
                 job_name,
                 function,
                 model,
                 result,
                 resource,
-                _home_rule(job_name, rules),
+                home,
                 retry or Retry(),
                 timeout,
                 max_lost,
@@ -196,6 +166,44 @@ class App:
             return function
 
         return register
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        missed: Missed = "latest",
+        name: str | None = None,
+        payload: BaseModel | Mapping[str, Any] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Runs a job of this app periodically; stands beside `@app.job` on its handler, any number of times.
+
+        `expression` has five fields, or six with seconds first, in the time zone `tz`. `missed` says what becomes of
+        instants that nobody was there to plan: `latest` (one run for the newest), `all` (up to 1000), `none`. `name`
+        (default: the job type's) makes the job ids, `cron:{name}:{instant in UTC}`: one job an instant, whatever
+        restarts. `payload` is each job's. Raises AppError.
+        """
+
+        def register(function: Handler) -> Handler:
+            self._crons.append(Cron(function, expression, tz, missed, name, payload))
+            return function
+
+        return register
+
+    def schedules(self) -> dict[str, PeriodicJob]:
+        """The app's periodic jobs by name. Raises AppError when one is declared wrongly."""
+        found: dict[str, PeriodicJob] = {}
+        for cron in self._crons:
+            try:
+                job = periodic_job(cron, self.types[self.type_of(cron.function)])
+            except BadSchedule as error:
+                raise AppError(f"app {self.name!r}: {error}") from error
+            if job.definition.name in found:
+                raise AppError(
+                    f"app {self.name!r} has two schedules named {job.definition.name!r}; give one another name="
+                )
+            found[job.definition.name] = job
+        return found
 
     def classify(self, exception: type[BaseException], failure_class: FailureClass) -> None:
         """Sets the failure class of an exception type and its subclasses; the most specific rule wins."""
@@ -213,6 +221,22 @@ class App:
 
         def register(function: Handler) -> Handler:
             self.stubs[effect] = function
+            return function
+
+        return register
+
+    def compensation(self, name: str) -> Callable[[Handler], Handler]:
+        """Registers a function for `ctx.effect(compensate=)` under a name that stays the same from release to release.
+
+        It takes the effect's result, then the effect's arguments. Raises AppError.
+        """
+        if not name or ":" in name:
+            raise AppError(f"a compensation's name must be a non-empty text without ':', got {name!r}")
+        if name in self.compensations:
+            raise AppError(f"app {self.name!r} has two compensations named {name!r}; rename one")
+
+        def register(function: Handler) -> Handler:
+            self.compensations[name] = function
             return function
 
         return register
@@ -243,26 +267,22 @@ def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel]
     return model, TypeAdapter(returns) if returns not in (None, type(None), Any) else None
 
 
-def _rate(name: str, text: str | None) -> Rate | None:
+def _check_attempts(name: str, timeout: float | None, max_lost: int) -> None:
+    if timeout is not None and not timeout > 0:
+        raise AppError(f"timeout of {name!r} must be above 0 seconds, got {timeout!r}")
+    if max_lost < 1:
+        raise AppError(f"max_lost of {name!r} must be 1 or more, got {max_lost!r}")
+
+
+def _checked(name: str, rules: Rules, model: type[BaseModel]) -> tuple[Rate | None, KeyRule]:
+    """The type's rate, and the rule of its partition key."""
     try:
-        return None if text is None else Rate.parse(text)
-    except BadRate as error:
-        raise AppError(f"job type {name!r}: {error}") from error
-
-
-def _home_rule(name: str, rules: dict[str, KeyRule]) -> KeyRule:
-    """The rule of the partition key. A limit's rule must be the only one, or two of its jobs have no common home."""
-    given = {what: rule for what, rule in rules.items() if rule is not None}
-    if given.keys() <= {"key", "resource"}:
-        return given.get("key")
-    (first, home), *others = given.items()
-    for what, rule in others:
-        if rule != home:
-            raise AppError(
-                f"{first}= and {what}= of {name!r} would be at home on different partitions: "
-                f"leave {what}= out, or give both the same rule"
-            )
-    return home
+        limit, home = rules.check(name), rules.home(name)
+    except BadRule as error:
+        raise AppError(str(error)) from error
+    for what, rule in rules.keys.items():
+        _check_template(name, what, rule, model)
+    return limit, home
 
 
 def _check_template(name: str, what: str, rule: KeyRule, model: type[BaseModel]) -> None:
@@ -326,6 +346,7 @@ def load_app(place: str) -> LoadedApp:
     if not isinstance(app, App):
         found = "nothing" if app is None else type(app).__name__
         raise AppError(f"app {place!r}: {module_name} has {found} named {attribute!r}, not a rewindq.App")
+    app.schedules()
     return LoadedApp(app, place, code_version(module))
 
 

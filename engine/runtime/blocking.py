@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID
 
+from ..effects.errors import AttemptEnded
 from .context import Aggregate, Context, LeaseHandle
 
 T = TypeVar("T")
@@ -23,6 +24,9 @@ class BlockingContext:
         self._loop = loop
 
     def _run(self, pending: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            pending.close()
+            raise AttemptEnded(f"the worker that ran {self.job_id} has ended")
         return asyncio.run_coroutine_threadsafe(pending, self._loop).result()
 
     def _call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -37,6 +37,8 @@ TRANSITIONS: dict[type[e.Body], tuple[frozenset[str], str]] = {
     e.CancelRequested: (frozenset({RUNNING}), RUNNING),
     e.JobCancelled: (frozenset({QUEUED, RUNNING, PARKED}), CANCELLED),
     e.JobSucceeded: (frozenset({RUNNING}), SUCCEEDED),
+    e.CompensationStarted: (frozenset({FAILING, QUEUED}), QUEUED),
+    e.CompensationEnded: (frozenset({RUNNING, FAILING, QUEUED}), FAILING),
     e.UniqueDuplicated: (frozenset({QUEUED}), CANCELLED),
 }
 #: Events that change a job and leave it where it is.
@@ -57,6 +59,12 @@ EFFECTS: dict[type[e.Body], tuple[frozenset[str], str | None]] = {
     e.EffectInDoubt: (frozenset({STARTED, DOUBTED}), DOUBTED),
     e.EffectSkipped: (frozenset({DONE}), None),
 }
+#: What a person says of a call in doubt -> what is known after it.
+RESOLUTIONS = {"succeeded": DONE, "failed": UNDONE}
+
+
+#: What a home partition decides for a job of another one.
+_DECIDED = (e.StateChanged, e.WriteConflict, e.WriteFenced)
 
 
 class Violation(NamedTuple):
@@ -68,16 +76,24 @@ class Violation(NamedTuple):
     detail: str
 
 
+class RemoteWrite(NamedTuple):
+    """A write that a job of another partition asked for."""
+
+    resource: str | None
+    version: int | None
+    job_id: str | None
+
+
 class _Job:
     """Where a job stands, as far as the checks need it."""
 
     __slots__ = ("accepted", "attempt", "calls", "place", "type")
 
     def __init__(self) -> None:
+        self.type = ""
         self.place = NOWHERE
         self.attempt = 0
         self.accepted = 0
-        self.type = ""
         self.calls: set[str] = set()
 
 
@@ -95,6 +111,11 @@ class PartitionChecks:
         self.commands: set[str] = set()
         #: Ranges of the jobs topic that an operator skipped by setting the group forward.
         self.skipped: list[range] = []
+        #: Requests of other partitions that were decided here: by what caused them, or, refused ones, by their id.
+        self.decided: set[str] = set()
+        #: Writes here for jobs of other partitions, by event number; and what jobs of this one were told of theirs.
+        self.written: dict[int, RemoteWrite] = {}
+        self.told: list[tuple[str, RemoteWrite]] = []
         self._topics = topics
         self._report = report
         self._seq = 0
@@ -109,6 +130,7 @@ class PartitionChecks:
         #: Type and unique key -> who has taken it last, and until when.
         self._unique: dict[tuple[str, str], e.UniqueTaken] = {}
         self._unique_holders: dict[tuple[str, str], str] = {}
+        self._quarantined: set[str] = set()
 
     # --- records ---
 
@@ -148,6 +170,10 @@ class PartitionChecks:
         if body.topic != self._topics.get(topic):
             self._broken("wrong_topic", seq, record.job_id, f"{type(body).__name__} stands on {topic}")
         self._note_input(body)
+        if isinstance(body, e.QuarantineAdded):
+            self._quarantined.add(body.type)
+        elif isinstance(body, e.QuarantineLifted):
+            self._quarantined.discard(body.type)
         if record.job_id is None:
             return
         job = self.jobs.get(record.job_id)
@@ -155,6 +181,10 @@ class PartitionChecks:
         if type(body) in TRANSITIONS:
             job = self.jobs.setdefault(record.job_id, _Job())
             self._check_transition(job, record, event, seq)
+        elif isinstance(body, _DECIDED) and job is None and self._asked_elsewhere(record):
+            self.decided.add(record.causation_id or "")
+            if isinstance(body, e.StateChanged):
+                self.written[seq] = RemoteWrite(event.resource, event.resource_version, record.job_id)
         elif isinstance(body, e.DomainBody):
             self._check_running(job, record, body, seq)
         if isinstance(body, e.KeyBlocked):
@@ -163,10 +193,24 @@ class PartitionChecks:
             self._check_unique(job, record, body, seq)
         elif type(body) in EFFECTS and job is not None:
             self._check_effect(job, record, body, seq)
+        elif isinstance(body, e.EffectResolved):
+            self._check_resolution(job, record, body, seq)
         elif isinstance(body, e.StateChanged):
             self._check_change(record, event, body, seq)
         elif isinstance(body, e.LeaseAcquired):
             self._check_grant(event.resource, event.fencing_token, record.job_id, seq)
+        elif isinstance(body, e.RemoteAnswered) and (body.op, body.outcome) == ("save", "done"):
+            self.told.append((body.position or "", RemoteWrite(event.resource, event.resource_version, record.job_id)))
+
+    @property
+    def next_seq(self) -> int:
+        """The number behind the last event that was read."""
+        return self._seq
+
+    def _asked_elsewhere(self, record: e.EventRecord) -> bool:
+        """Whether the record answers a job of another partition: its cause stands there."""
+        home, at, _ = (record.causation_id or "").partition("@")
+        return bool(at) and home != f"p{self.partition}"
 
     def _note_input(self, body: e.Body) -> None:
         if isinstance(body, e.JobAccepted | e.SubmissionDuplicated | e.SubmissionForwarded | e.SubmissionHeld):
@@ -178,6 +222,8 @@ class PartitionChecks:
                 self.taken_in[word].add(body.source_offset)
         elif isinstance(body, e.GroupRewound) and body.to_offset > body.from_offset:
             self.skipped.append(range(body.from_offset, body.to_offset))
+        elif isinstance(body, e.RequestRefused):
+            self.decided.add(body.request_id)
         command = getattr(body, "command_id", None)
         if command is not None:
             self.commands.add(command)
@@ -191,7 +237,11 @@ class PartitionChecks:
             kind = "second_outcome" if job.place in (SUCCEEDED, CANCELLED) else "transition"
             detail = f"{type(body).__name__} cannot follow {job.place or 'nothing: it was never accepted'}"
             self._broken(kind, seq, record.job_id, detail)
-        if isinstance(body, e.AttemptStarted):
+        if isinstance(body, e.JobAccepted):
+            job.accepted, job.type = seq, body.type
+        elif isinstance(body, e.AttemptStarted):
+            if job.type in self._quarantined:
+                self._broken("quarantine", seq, record.job_id, f"an attempt started while {job.type} was quarantined")
             if record.attempt != job.attempt + 1:
                 detail = f"attempt {record.attempt} follows attempt {job.attempt}"
                 self._broken("attempt", seq, record.job_id, detail)
@@ -199,8 +249,6 @@ class PartitionChecks:
             if record.resource is not None:
                 self._check_grant(record.resource, event.fencing_token, record.job_id, seq)
                 self._check_block(job, record.resource, record.job_id, seq)
-        elif isinstance(body, e.JobAccepted):
-            job.accepted, job.type = seq, body.type
         if after in (SUCCEEDED, CANCELLED) and record.resource is not None and record.job_id is not None:
             self._blocked.get(record.resource, set()).discard(record.job_id)
         if job.place == RUNNING and after != RUNNING:
@@ -260,6 +308,14 @@ class PartitionChecks:
             job.calls.add(body.key)
         else:
             job.calls.discard(body.key)
+
+    def _check_resolution(self, job: _Job | None, record: e.EventRecord, body: e.EffectResolved, seq: int) -> None:
+        known = self._keys.get(body.key, UNKNOWN)
+        if known != DOUBTED or job is None or job.place == RUNNING:
+            place = "was never accepted" if job is None else f"is {job.place}"
+            detail = f"key {body.key!r}, which is {known or 'not started'}, was resolved while the job {place}"
+            self._broken("resolution", seq, record.job_id, detail)
+        self._keys[body.key] = RESOLUTIONS.get(body.outcome, UNKNOWN)
 
     def _check_change(self, record: e.EventRecord, event: e.Event, body: e.StateChanged, seq: int) -> None:
         key = event.resource or record.resource or ""

@@ -20,7 +20,9 @@ from ..ports.log import Reader
 from .app import App
 from .commands import CommandOutcome, CommandRefusedError, cancel_job, retry_job
 from .deployment import Deployment
+from .effects import Resolution, resolve_effect
 from .past import FoundJob, NotFound, Past
+from .quarantines import NotQuarantined, QuarantineOutcome, Quarantines, lift_quarantine, quarantine_type
 from .settings import load_settings
 from .show import job_shown
 from .submitting import Prepared, Receipt, Submission, SubmissionRefused, Submitter
@@ -120,7 +122,8 @@ class Client:
 
     def status(self, job_id: str) -> dict[str, Any]:
         """Where a job stands. Raises NotFound."""
-        return job_shown(self.past.find(job_id))
+        past = self.past
+        return job_shown(past.find(job_id), Quarantines(past))
 
     def result(self, job_id: str, timeout: float = 30) -> Any:
         """A job's result, once it has succeeded; as the type that its handler returns where the client has the app.
@@ -197,6 +200,30 @@ class Client:
         """Asks to send a job of the investigation queue back; as `cancel`."""
         return retry_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
 
+    def quarantine(self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0) -> QuarantineOutcome:
+        """Holds a job type: no attempt of it starts until the quarantine is lifted; what runs may finish.
+
+        Waits up to `timeout` seconds until all partitions have recorded it. On a partition without an owner it holds
+        as soon as one starts. Raises ValueError without a reason, AppendRefused, OutcomeUnknown.
+        """
+        return quarantine_type(self.deployment, job_type, reason, actor, timeout)
+
+    def lift_quarantine(
+        self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0
+    ) -> QuarantineOutcome:
+        """Lets a job type run again; as `quarantine`. Raises NotQuarantined."""
+        return lift_quarantine(self.past, job_type, reason, actor, timeout)
+
+    def quarantines(self) -> list[dict[str, Any]]:
+        """The job types that are quarantined now: reason, by whom, since when, where, and how many jobs they hold."""
+        return Quarantines(self.past).shown()
+
+    def resolve(
+        self, key: str, resolution: Resolution, reason: str, actor: str | None = None, timeout: float = 0
+    ) -> CommandOutcome:
+        """Tells what became of the effect in doubt with this full key; as `cancel`. Raises BodyTooLarge, too."""
+        return resolve_effect(self.past, key, resolution, reason, actor, timeout)
+
     # --- end ---
 
     def close(self) -> None:
@@ -221,8 +248,11 @@ __all__ = [
     "CommandOutcome",
     "CommandRefusedError",
     "NotFound",
+    "NotQuarantined",
     "NotSucceeded",
+    "QuarantineOutcome",
     "Receipt",
+    "Resolution",
     "Submission",
     "SubmissionRefused",
 ]

@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import socket
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..codec.avro import UndecodableRecord
@@ -19,11 +20,14 @@ from .past import FoundJob
 #: States of a command.
 DONE = "done"
 QUEUED = "queued"
+KEPT = "kept"
 REFUSED = "refused"
 
 
 class CommandOutcome(NamedTuple):
-    """What became of a command: done, refused (with the reason), or queued: no worker has answered yet."""
+    """What became of a command: done, refused (with the reason), kept until its job is taken in, or queued: no worker
+    has answered yet.
+    """
 
     command_id: str
     state: str
@@ -40,8 +44,8 @@ def cancel_job(
     """Asks for the job's end. Waits up to `timeout` seconds for the answer. Raises CommandRefusedError, ValueError."""
     if found.state.status in s.TERMINAL:
         raise CommandRefusedError(f"job {found.job_id} is {found.state.status} already: nothing is left to cancel")
-    command_id = new_id(deployment.clock)
-    return _send(deployment, found, e.CancelCommand(command_id, _checked(reason), actor or operator()), timeout)
+    command = e.CancelCommand(new_id(deployment.clock), checked_reason(reason), actor or operator())
+    return send(deployment, found.partition, found.job_id, command, timeout)
 
 
 def retry_job(
@@ -52,24 +56,30 @@ def retry_job(
         raise CommandRefusedError(
             f"job {found.job_id} is {found.state.status}: only a job in investigation is sent back"
         )
-    command_id = new_id(deployment.clock)
-    return _send(deployment, found, e.RetryCommand(command_id, _checked(reason), actor or operator()), timeout)
+    command = e.RetryCommand(new_id(deployment.clock), checked_reason(reason), actor or operator())
+    return send(deployment, found.partition, found.job_id, command, timeout)
 
 
-def _checked(reason: str) -> str:
+def checked_reason(reason: str) -> str:
+    """The reason, if there is one. Raises ValueError."""
     if not reason.strip():
         raise ValueError("a command needs a reason: it stays in the job's trace")
     return reason
 
 
-def _send(
-    deployment: Deployment, found: FoundJob, body: e.CancelCommand | e.RetryCommand, timeout: float
+def send(
+    deployment: Deployment,
+    partition: int,
+    job_id: str,
+    body: e.CancelCommand | e.RetryCommand | e.ResolveCommand,
+    timeout: float,
 ) -> CommandOutcome:
-    place = (deployment.topics.lifecycle, found.partition)
+    """Appends a command about a job of a partition; waits up to `timeout` seconds for the answer."""
+    place = (deployment.topics.lifecycle, partition)
     # Opened before the command is sent, so that its answer is never missed.
     reader = deployment.log.reader({place: deployment.log.bounds(*place)[1]})
     try:
-        append_command(deployment, found.partition, found.job_id, body)
+        append_command(deployment, partition, job_id, body)
         return _answer(deployment, reader, body.command_id, timeout)
     finally:
         reader.close()
@@ -77,13 +87,19 @@ def _send(
 
 def append_command(deployment: Deployment, partition: int, job_id: str, body: e.Body) -> None:
     """Appends a command. Raises AppendRefused, OutcomeUnknown."""
+    append_to_partitions(deployment, [partition], job_id, body)
+
+
+def append_to_partitions(deployment: Deployment, partitions: Iterable[int], job_id: str, body: e.Body) -> None:
+    """Appends the same command to several partitions. Raises AppendRefused, OutcomeUnknown."""
     now = deployment.clock.now_us()
     name = f"client-{socket.gethostname()}-{os.getpid()}"
     record = e.EventRecord(e.UNNUMBERED, 0, now, 0, name, job_id, 0, (e.Event(body),))
     value = deployment.codec.encode(record)
     producer = deployment.log.producer()
+    topic = deployment.topics.commands
     try:
-        producer.append([Append(deployment.topics.commands, partition, job_id.encode(), value, now // 1000)])
+        producer.append([Append(topic, partition, job_id.encode(), value, now // 1000) for partition in partitions])
     finally:
         producer.close()
 
@@ -103,6 +119,8 @@ def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: fl
 def _outcome(command_id: str, body: e.Body) -> CommandOutcome:
     if isinstance(body, e.CommandRefused):
         return CommandOutcome(command_id, REFUSED, body.reason)
+    if isinstance(body, e.CancelKept):
+        return CommandOutcome(command_id, KEPT)
     return CommandOutcome(command_id, DONE)
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ..core import values
 from ..core.aggregate import aggregate_key
+from ..core.compensate import SUFFIX
 from ..core.decide import effect_key
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
@@ -86,11 +87,15 @@ class Session(Protocol):
         """The job type's name."""
         ...
 
-    def load(self, step: str, key: str) -> Aggregate:
-        """Reads an aggregate's newest version."""
+    def compensation(self, given: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A compensation's name in the log. Raises ValueError where it has none, or cannot take the arguments."""
         ...
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def load(self, step: str, key: str) -> Aggregate:
+        """Reads an aggregate's newest version, wherever it is at home."""
+        ...
+
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Writes fields on an expected version; the new version."""
         ...
 
@@ -178,9 +183,9 @@ class Context:
         return EPOCH + timedelta(microseconds=self._session.now_us(self._step("now")))
 
     async def load(self, type: str, id: str | int) -> Aggregate:  # noqa: A002 - the public names
-        """Reads an aggregate. Raises NotHere when it is at home on another partition."""
+        """Reads an aggregate; one that is at home on another partition is asked for there. Raises NoAnswer then."""
         key = _key(type, id)
-        return self._session.load(self._step(f"load {key}"), key)
+        return await self._session.load(self._step(f"load {key}"), key)
 
     async def save(self, type: str, id: str | int, changes: Mapping[str, Any], *, expected: int) -> int:  # noqa: A002
         """Writes fields (`DELETE` removes one) if `expected` is the current version; returns the new version.
@@ -190,7 +195,7 @@ class Context:
         key = _key(type, id)
         if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
             raise BadStep(f"save {key}: expected must be the version that was read, got {expected!r}")
-        return self._session.save(self._step(f"save {key}"), key, changes, expected)
+        return await self._session.save(self._step(f"save {key}"), key, changes, expected)
 
     async def effect(
         self,
@@ -201,7 +206,7 @@ class Context:
         global_key: str | None = None,
         idempotent: bool = False,
         on_doubt: Callable[..., Any] | None = None,
-        compensate: Callable[..., Any] | None = None,
+        compensate: Callable[..., Any] | str | None = None,
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Any:
@@ -210,25 +215,30 @@ class Context:
         An outcome that stays unknown is looked up with `on_doubt` (its answer, or None when the call was surely not
         done), sent again when the other side dedupes (`idempotent=True`), or left to a person. `timeout` seconds.
         A parameter named `idempotency_key` or `fencing_token` of `function` is handed the value.
+
+        `compensate` undoes the effect when the job has failed for good: a function of a module, or the name of one that
+        is registered with `@app.compensation`. It is called with the effect's result and arguments as recorded, as an
+        effect of its own, last success first.
         """
         step = self._step(name)
-        if not name or "\0" in name:
-            raise BadStep(f"an effect's name must be a non-empty text without NUL, got {name!r}")
+        if not name or "\0" in name or name.endswith(SUFFIX):
+            raise BadStep(
+                f"an effect's name must be a non-empty text without NUL, not ending in {SUFFIX}, got {name!r}"
+            )
         if global_key is not None:
             raise BadStep(f"effect {name!r}: global_key needs keys homed on other partitions; use key=", step=step)
-        if compensate is not None:
-            raise BadStep(f"effect {name!r}: compensate= is not supported by this version", step=step)
         if not isinstance(key, str):
             raise BadStep(f"effect {name!r}: give key=, a text that names this intent", step=step)
         if timeout is not None and not timeout > 0:
             raise BadStep(f"effect {name!r}: timeout must be above 0 seconds, got {timeout!r}", step=step)
         try:
             full = effect_key(self._session.key, name, key)
+            undo = None if compensate is None else self._session.compensation(compensate, args, kwargs)
         except ValueError as error:
             raise BadStep(str(error), step=step) from error
-        return await self._session.effect(
-            EffectCall(name, step, function, args, kwargs, full, idempotent, on_doubt, timeout, self._session.token)
-        )
+        token = self._session.token
+        call = EffectCall(name, step, function, args, kwargs, full, idempotent, on_doubt, timeout, token, undo)
+        return await self._session.effect(call)
 
     def decide(self, name: str, value: T, **because: Any) -> T:
         """Records why the code takes a branch, and returns `value`."""

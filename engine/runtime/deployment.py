@@ -24,7 +24,7 @@ INPUT_RETENTION_MS = 30 * 86400 * 1000
 
 
 class NotCreated(Exception):
-    """The namespace has no topics on this log yet. Says what creates them."""
+    """There is no such log, or the namespace has no topics on it yet. Says what creates them."""
 
 
 class BodyTooLarge(Exception):
@@ -45,8 +45,13 @@ class Deployment:
         self._partitions: int | None = None
 
     @classmethod
-    def open(cls, settings: Settings) -> Deployment:
-        """Opens the log and what stands beside it. Raises LogUnavailable, SettingsError."""
+    def open(cls, settings: Settings, *, create: bool = True) -> Deployment:
+        """Opens the log and what stands beside it. An embedded log that is not there yet is made, if `create`.
+
+        Raises LogUnavailable, SettingsError, NotCreated.
+        """
+        if not create:
+            _check_there(settings)
         log = open_log(settings.log)
         codec = _codec(settings)
         folder = settings.blobs_folder
@@ -112,6 +117,16 @@ class Deployment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_there(settings: Settings) -> None:
+    """Raises NotCreated; remains of a log whose file is gone are for the log itself to judge."""
+    path = settings.log_file
+    if path is not None and not path.exists() and not path.with_name(path.name + "-wal").exists():
+        raise NotCreated(
+            f"there is no log {path.absolute()} ({settings.log}): submit a job or start a worker to create it, "
+            "or check --log and the current folder"
+        )
 
 
 def _codec(settings: Settings) -> Codec:

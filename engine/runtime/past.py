@@ -16,6 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from ..core import state as s
+from ..core.compensate import SUFFIX, has_compensation
 from ..core.partitioner import partition_for
 from ..ports.log import Log, Record
 from ..ports.store import Family, Put, Store, StoreError, View
@@ -24,7 +25,7 @@ from ..store.memory import MemoryStore
 from ..store.opener import open_reader, open_store
 from ..store.overlay import Overlay
 from ..store.reader import ReadStore
-from ..store.working import COUNTS, POSITIONS, read_aggregate
+from ..store.working import COUNTS, PEERS, POSITIONS, QUEUED, read_aggregate
 from .deployment import Deployment
 from .pending import Pending, pending_of, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail
@@ -33,7 +34,9 @@ from .waits import type_waits, waits_for
 log = structlog.get_logger(__name__)
 
 #: What a fold goes on from, beside the versioned families that it reads through.
-_SEEDS = (POSITIONS, COUNTS)
+_SEEDS = (POSITIONS, COUNTS, QUEUED, PEERS)
+#: Plain families whose keys come and go: the fold looks them up.
+_OPEN = (Family.RUNNING, Family.LENT)
 #: Records of a job that lie further apart than this are fetched by a reader of their own.
 _NEAR = 2000
 #: Records that are folded into memory; a longer log without a store is folded into a temporary one on disk.
@@ -54,6 +57,19 @@ class FoundJob(NamedTuple):
     head: s.JobHead
     state: s.JobState
     waits: str | None = None
+
+
+class FoundEffect(NamedTuple):
+    """What is known of an effect under its key, and the event that told it.
+
+    `undo`: None without `compensate=`, else `registered`, or the status of its compensation's call.
+    """
+
+    key: str
+    partition: int
+    seq: int
+    record: s.Idempotency
+    undo: str | None = None
 
 
 class JobFilter(NamedTuple):
@@ -146,6 +162,25 @@ class PartitionPast:
         about, state = s.decode_head(head), s.decode_job(version.value)
         return FoundJob(job_id, self.partition, about, state, waits_for(self.store, about, state))
 
+    def effect(self, key: str) -> FoundEffect | None:
+        """What is known of an effect of this partition."""
+        version = self.store.latest(Family.IDEMPOTENCY, key.encode())
+        if version is None:
+            return None
+        record = s.decode_idempotency(version.value)
+        undo = None
+        if has_compensation(record):
+            undone = self.store.latest(Family.IDEMPOTENCY, (key + SUFFIX).encode())
+            undo = "registered" if undone is None else s.decode_idempotency(undone.value).status
+        return FoundEffect(key, self.partition, version.seq, record, undo)
+
+    def effects(self) -> Iterator[FoundEffect]:
+        """All effects, by key."""
+        for raw in self.store.keys(Family.IDEMPOTENCY):
+            found = self.effect(raw.decode())
+            if found is not None:
+                yield found
+
     def pointers(self, job_id: str) -> Iterator[tuple[str, int]]:
         """Topic and offset of a job's records, in log order."""
         for _, value in self.store.scan(Family.TRACES, job_id.encode() + b"\0"):
@@ -213,7 +248,7 @@ def _seed(store: Store, base: View) -> None:
     """What an overlay does not read through, but a fold goes on from."""
     found = [(key, base.get(Family.META, key)) for key in _SEEDS]
     changes = [Put(Family.META, key, value) for key, value in found if value is not None]
-    changes.extend(Put(Family.RUNNING, key, value) for key, value in base.scan(Family.RUNNING))
+    changes.extend(Put(family, key, value) for family in _OPEN for key, value in base.scan(family))
     store.write(changes)
 
 

@@ -19,24 +19,22 @@ LATEST = "latest"
 
 
 class Rewound(NamedTuple):
-    """A group's offsets before and after, of the places that are set."""
+    """A group's offsets before and after, of the places that are set, and the members that run now."""
 
     group: str
     before: dict[TopicPartition, int]
     after: dict[TopicPartition, int]
+    members: tuple[str, ...] = ()
 
 
 def plan_rewind(deployment: Deployment, name: str, to: str) -> Rewound:
     """What `rewind` would set. `to` is earliest, latest, a position or a time; `name` may leave the namespace out.
 
     A position sets its partition alone: back to the submission that was taken in last at or before it. The worker's
-    commands topic is left as it is, so that no command is carried out twice. Raises NotFound, BadTime, GroupActive
-    while the group has members.
+    commands topic is left as it is, so that no command is carried out twice. While members run, their offsets go on
+    moving, and `rewind` refuses. Raises NotFound, BadTime.
     """
     group = _group(deployment, name)
-    if group.members:
-        members = ", ".join(group.members)
-        raise GroupActive(f"group {group.name} is running ({members}): stop its members first")
     if group.name == deployment.group:
         places = [(deployment.topics.jobs, partition) for partition in range(deployment.partitions)]
     else:
@@ -46,14 +44,18 @@ def plan_rewind(deployment: Deployment, name: str, to: str) -> Rewound:
         if not places:
             raise NotFound(f"group {group.name} reads no partition {position.partition}")
     before = {place: group.offsets.get(place, deployment.log.bounds(*place)[0]) for place in places}
-    return Rewound(group.name, before, {place: _target(deployment, place, to) for place in places})
+    after = {place: _target(deployment, place, to) for place in places}
+    return Rewound(group.name, before, after, tuple(group.members))
 
 
 def rewind(deployment: Deployment, planned: Rewound, reason: str) -> None:
     """Sets the offsets, and records it for the worker's group in the trace of each partition that moves.
 
-    Raises GroupActive, AppendRefused, OutcomeUnknown.
+    Raises GroupActive while the group has members, AppendRefused, OutcomeUnknown.
     """
+    if planned.members:
+        members = ", ".join(planned.members)
+        raise GroupActive(f"group {planned.group} is running ({members}): stop its members first")
     deployment.log.set_offsets(planned.group, planned.after)
     if planned.group != deployment.group:
         return

@@ -70,9 +70,14 @@ class Settings(BaseSettings):
         """The blob folder: as set, else beside the embedded log; None on other logs."""
         if self.blobs is not None:
             return self.blobs
-        if self.log.startswith(EMBEDDED):
-            return Path(unquote(self.log.removeprefix(EMBEDDED).partition("?")[0])).parent / "blobs"
-        return None
+        return None if self.log_file is None else self.log_file.parent / "blobs"
+
+    @property
+    def log_file(self) -> Path | None:
+        """The embedded log's file; None on other logs."""
+        if not self.log.startswith(EMBEDDED):
+            return None
+        return Path(unquote(self.log.removeprefix(EMBEDDED).partition("?")[0]))
 
     @classmethod
     def settings_customise_sources(

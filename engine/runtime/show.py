@@ -10,17 +10,21 @@ import msgspec
 
 from ..core import events as e
 from ..core import values
+from ..core.refused import DEPTH_MAX
 from ..core.secrets import masked
-from ..core.times import format_time
+from ..core.times import BadTime, format_time
 from .past import FoundJob
+from .quarantines import Quarantines
 
 #: Fields of bodies that hold plain JSON, and those that hold values in canonical form (`values.encode`).
 _PLAIN_JSON = frozenset({"payload"})
 _CANONICAL = frozenset({"result", "value", "because", "request", "answer", "changes", "fields", "expected", "got"})
+#: Longest part shown of bytes that cannot be read, in characters or bytes.
+RAW_MAX = 1000
 
 
-def job_shown(found: FoundJob) -> dict[str, Any]:
-    """A job in INTERFACE's form `job`."""
+def job_shown(found: FoundJob, quarantines: Quarantines | None = None) -> dict[str, Any]:
+    """A job in INTERFACE's form `job`; with `quarantines`, `held` says why none of its attempts starts."""
     head, state = found.head, found.state
     failure = state.failure
     return {
@@ -28,10 +32,11 @@ def job_shown(found: FoundJob) -> dict[str, Any]:
         "trace_id": head.trace_id or found.job_id,
         "type": head.type,
         "status": state.status,
+        "held": None if quarantines is None else quarantines.held(found),
         "attempt": state.attempt,
         "resource": head.resource,
         "partition": found.partition,
-        "submitted_at": format_time(head.submitted_at),
+        "submitted_at": time_shown(head.submitted_at),
         "finished_at": time_or_none(state.finished_at),
         "failure": None
         if failure is None
@@ -40,14 +45,46 @@ def job_shown(found: FoundJob) -> dict[str, Any]:
     }
 
 
+def time_shown(us: int) -> str:
+    """An instant as RFC 3339; one that no calendar has, as its microseconds: a producer's wrong clock hides nothing."""
+    try:
+        return format_time(us)
+    except BadTime:
+        return f"{us}us"
+
+
 def time_or_none(us: int | None) -> str | None:
-    """An instant as RFC 3339, None for None."""
-    return None if us is None else format_time(us)
+    """An instant as `time_shown` gives it, None for None."""
+    return None if us is None else time_shown(us)
 
 
 def payload_shown(data: bytes | None, secrets: tuple[str, ...]) -> Any:
-    """A payload in JSON's types, its secrets masked; None where there is none."""
-    return None if data is None else masked(json.loads(data), secrets)
+    """A payload in JSON's types, its secrets masked; None where there is none.
+
+    Bytes that are no JSON, or nested over `DEPTH_MAX` levels, came from elsewhere: they are shown as they are, bounded,
+    as `{"raw": text}` or `{"base64": text}` with `"bytes"`, their number. Where there are secrets, that number alone.
+    """
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return _raw(data, secrets)
+    return _raw(data, secrets) if _too_deep(value, DEPTH_MAX) else masked(value, secrets)
+
+
+def _too_deep(value: Any, left: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(left == 1 or _too_deep(item, left - 1) for item in inner if isinstance(item, dict | list))
+
+
+def _raw(data: bytes, secrets: tuple[str, ...]) -> dict[str, Any]:
+    if secrets:
+        return {"bytes": len(data)}
+    try:
+        return {"raw": data.decode()[:RAW_MAX], "bytes": len(data)}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data[:RAW_MAX]).decode(), "bytes": len(data)}
 
 
 def value_shown(data: bytes | None) -> Any:
@@ -71,7 +108,7 @@ def _field(name: str, value: Any, secrets: tuple[str, ...]) -> Any:
         if name in _CANONICAL:
             return value_shown(value)
         return value.decode()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"base64": base64.b64encode(value).decode()}
 
 
@@ -100,7 +137,7 @@ def event_shown(
         "job_id": record.job_id,
         "attempt": record.attempt,
         "step": event.step,
-        "timestamp": format_time(record.timestamp),
+        "timestamp": time_shown(record.timestamp),
         "elapsed": event.elapsed,
         "epoch": record.epoch,
         "worker_id": record.worker_id,

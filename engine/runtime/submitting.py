@@ -12,13 +12,15 @@ from ..core import values
 from ..core.decide import PRIORITY_MAX
 from ..core.names import valid_job_id
 from ..core.partitioner import partition_for
+from ..core.state import JobHead
 from ..core.times import BadTime, duration_us
 from ..ports.log import Append, OutcomeUnknown, Producer
-from .app import App, foreign_key
+from .app import App
 from .context import encode_payload
 from .deployment import Deployment
 from .ends import describe
 from .ids import new_id
+from .rules import foreign_key
 
 #: Longest type name and partition key, in characters.
 NAME_MAX = 200
@@ -48,11 +50,23 @@ class Receipt(NamedTuple):
     offset: int
 
 
+class Content(NamedTuple):
+    """What makes two submissions of one id the same: the job type and the payload's digest."""
+
+    type: str
+    digest: str
+
+    def conflicts(self, head: JobHead) -> bool:
+        """Whether the job that was accepted under the id is another one: a submission of this is then never run."""
+        return (head.type, head.digest) != self
+
+
 class Prepared(NamedTuple):
     """A checked submission, ready to be appended."""
 
     job_id: str
     append: Append
+    content: Content
 
 
 class Submitter:
@@ -89,7 +103,8 @@ class Submitter:
         raw = key.encode()
         place = partition_for(raw, deployment.partitions)
         value = deployment.codec.encode(record)
-        return Prepared(job_id, Append(deployment.topics.jobs, place, raw, value, now // 1000))
+        append = Append(deployment.topics.jobs, place, raw, value, now // 1000)
+        return Prepared(job_id, append, Content(body.type, body.digest))
 
     def send(self, prepared: Sequence[Prepared]) -> list[Receipt]:
         """Appends them all. Raises AppendRefused (surely none was accepted), OutcomeUnknown (see its message)."""

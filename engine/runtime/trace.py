@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from ..codec.avro import UndecodableRecord
 from ..core import events as e
-from ..core.times import format_time
 from ..ports.blobs import BlobMissing
 from ..ports.log import LogDamaged, Record
 from .deployment import Deployment
 from .past import FoundJob, NotFound, Past, read_at
-from .show import event_shown, payload_shown, value_shown
+from .show import event_shown, payload_shown, time_or_none, time_shown, value_shown
 
 #: Events that end an attempt, with how they are told.
 _ENDS: dict[type[e.Body], str] = {
@@ -44,8 +43,26 @@ def read_trace(past: Past, job_id: str) -> tuple[FoundJob, list[TraceRecord]]:
     records = _submission(deployment, found)
     if past.accepted(job_id) is not None:
         pointers = list(past.partition(found.partition).pointers(job_id))
-        records += sorted(_decoded(deployment, found.partition, pointers), key=lambda entry: entry.record.seq)
+        own = sorted(_decoded(deployment, found.partition, pointers), key=lambda entry: entry.record.seq)
+        records += sorted([*own, *_elsewhere(past, job_id, own)], key=_happened)
     return found, records
+
+
+def _elsewhere(past: Past, job_id: str, own: list[TraceRecord]) -> list[TraceRecord]:
+    """What the homes of other resources recorded about the job."""
+    homes = {
+        event.body.home for entry in own for event in entry.record.events if isinstance(event.body, e.RemoteRequested)
+    }
+    return [
+        entry
+        for home in sorted(homes)
+        for entry in _decoded(past.deployment, home, list(past.partition(home).pointers(job_id)))
+    ]
+
+
+def _happened(entry: TraceRecord) -> tuple[int, int, int]:
+    """Lamport order, which agrees with causes across partitions."""
+    return entry.record.lamport, entry.partition, entry.record.seq
 
 
 def _submission(deployment: Deployment, found: FoundJob) -> list[TraceRecord]:
@@ -107,7 +124,7 @@ def _begun(record: e.EventRecord, event: e.Event, position: str) -> dict[str, An
         "attempt": record.attempt,
         "outcome": "running",
         "worker": record.worker_id,
-        "started_at": format_time(record.timestamp),
+        "started_at": time_shown(record.timestamp),
         "ended_at": None,
         "position": position,
         "ended": None,
@@ -123,7 +140,7 @@ def _end(attempt: dict[str, Any], record: e.EventRecord, event: e.Event, positio
     if attempt["ended"] is not None:
         return  # what follows from an attempt's end (parked, cancelled later) is the job's, not the attempt's
     attempt["outcome"] = _ENDS[type(body)]
-    attempt["ended_at"] = format_time(record.timestamp)
+    attempt["ended_at"] = time_shown(record.timestamp)
     attempt["ended"] = position
     attempt["duration_ms"] = getattr(body, "duration", None)
     if isinstance(body, e.AttemptFailed | e.MovedToInvestigation):
@@ -132,8 +149,18 @@ def _end(attempt: dict[str, Any], record: e.EventRecord, event: e.Event, positio
         attempt["failure"] = {"class": "attempt_lost", "reason": body.reason, "step": event.step}
 
 
+def duplicates_of(records: Iterable[TraceRecord]) -> list[dict[str, Any]]:
+    """Later submissions of the job's id: where each was recorded, and whether its content is the job's."""
+    return [
+        {"position": f"p{entry.partition}@{entry.record.seq + index}", "same": event.body.same}
+        for entry in records
+        for index, event in enumerate(entry.record.events)
+        if isinstance(event.body, e.SubmissionDuplicated)
+    ]
+
+
 def job_detail(past: Past, job_id: str) -> dict[str, Any]:
-    """What `jobs show` adds to a job: attempts, payload, result. Raises NotFound, LogDamaged."""
+    """What `jobs show` adds to a job: attempts, payload, result, duplicates. Raises NotFound, LogDamaged."""
     found, records = read_trace(past, job_id)
     head, state, deployment = found.head, found.state, past.deployment
     return {
@@ -143,8 +170,9 @@ def job_detail(past: Past, job_id: str) -> dict[str, Any]:
         "key": head.key,
         "priority": head.priority,
         "parent": head.parent,
-        "due": None if state.due is None else format_time(state.due),
+        "due": time_or_none(state.due),
         "cancel_reason": state.cancel_reason,
+        "duplicates": duplicates_of(records),
     }
 
 

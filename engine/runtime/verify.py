@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..codec.avro import UndecodableRecord
+from ..core import events as e
 from ..core import state as s
 from ..core.merge import GapInLog
 from ..ports.log import LogDamaged
@@ -53,6 +54,7 @@ class Verifier:
         self._violations: list[Violation] = []
         self._notes: list[str] = []
         self._accepted: dict[str, int] = {}
+        self._found: dict[int, PartitionChecks] = {}
         topics = deployment.topics
         self._words = {
             topics.jobs: "jobs",
@@ -66,6 +68,7 @@ class Verifier:
         # Read first: what is taken in afterwards lies behind these offsets and is not asked for.
         committed = committed_offsets(self._deployment)
         reports = [self._partition(number, committed) for number in range(self._deployment.partitions)]
+        self._check_remote_writes()
         compared = [report for report in reports if report.digest is not None]
         if not compared:
             self._notes.append(
@@ -113,6 +116,7 @@ class Verifier:
                 live.close()
         self._check_inputs(partition, found, committed)
         self._check_homes(partition, found)
+        self._found[partition] = found
         for merged in found.stale:
             self._notes.append(f"{merged.topic} p{partition} offset {merged.offset} is stale: {merged.stale}")
         return PartitionReport(partition, found.events, counts, *digests)
@@ -199,6 +203,20 @@ class Verifier:
                 detail = f"job {job_id} was accepted on partition {other}, too: one id was submitted under two keys"
                 self._broken("job_on_two_partitions", partition, detail)
 
+    def _check_remote_writes(self) -> None:
+        """What a job was told of a write elsewhere must stand there. What was read too early is not compared."""
+        for partition, found in self._found.items():
+            for position, write in found.told:
+                home, _, seq = position.removeprefix("p").partition("@")
+                there = self._found.get(int(home)) if home.isdecimal() and seq.isdecimal() else None
+                if there is not None and int(seq) >= there.next_seq:
+                    continue
+                if there is None or there.written.get(int(seq)) != write:
+                    detail = (
+                        f"{write.job_id} was told that it wrote {write.resource} version {write.version} at {position}"
+                    )
+                    self._broken("remote_write", partition, f"{detail}, which holds no such write")
+
 
 def _lost_job(deployment: Deployment, value: bytes | None, found: PartitionChecks) -> str | None:
     """What a jobs record is that no event accounts for."""
@@ -214,6 +232,13 @@ def _lost_command(deployment: Deployment, value: bytes | None, found: PartitionC
         record = deployment.codec.decode(value)
     except UndecodableRecord as error:
         return str(error)
+    for event in record.events:
+        body = event.body
+        if isinstance(body, e.ResourceReply) or (isinstance(body, e.ResourceRequest) and body.op != "save"):
+            return None  # an attempt that is over takes no reply in, and a load leaves nothing but its reply
+        if isinstance(body, e.ResourceRequest):
+            known = body.request_id in found.decided or record.causation_id in found.decided
+            return None if known else f"a request of job {record.job_id}"
     known = any(getattr(event.body, "command_id", None) in found.commands for event in record.events)
     return None if known else f"a command about job {record.job_id}"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..ports.store import StoreError, StoreFormat
+from . import lock
 from .errors import damaged
 
 FORMAT = 1
@@ -53,13 +54,11 @@ def read(path: Path) -> Identity | None:
     folder of somebody else.
     """
     try:
-        data = (path / _IDENTITY).read_bytes()
-    except FileNotFoundError:
-        if path.is_dir() and any(entry.name != _IDENTITY + _DRAFT for entry in path.iterdir()):
-            raise StoreError(f"{path} holds files but no store and was left as it is: name another folder") from None
-        return None
+        data = _content(path)
     except OSError as error:
         raise StoreError(f"store {path} cannot be read: {error}: check the folder and its permissions") from error
+    if data is None:
+        return None
     try:
         found = msgspec.json.decode(data, type=_Format).format
         if found > FORMAT:
@@ -70,6 +69,24 @@ def read(path: Path) -> Identity | None:
         return msgspec.json.decode(data, type=Identity)
     except msgspec.DecodeError as error:
         raise damaged(str(path), f"{_IDENTITY}: {error}") from error
+
+
+def _content(path: Path) -> bytes | None:
+    """The identity's bytes; None where a store may be made. Raises OSError, StoreError for somebody else's folder."""
+    file = path / _IDENTITY
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        if not path.is_dir() or all(_is_begun(entry.name) for entry in path.iterdir()):
+            return None
+        if file.exists():  # another process has made it between the two looks
+            return _content(path)
+        raise StoreError(f"{path} holds files but no store and was left as it is: name another folder") from None
+
+
+def _is_begun(name: str) -> bool:
+    """Whether a file is one that stands in a folder before its identity does."""
+    return name == lock.NAME or name.startswith(_IDENTITY + _DRAFT)
 
 
 def create(path: Path, identity: Identity) -> None:
@@ -87,13 +104,13 @@ def has_database(path: Path) -> bool:
 
 
 def claim(path: Path) -> None:
-    """Names this process as the owner. Call it while holding RocksDB's own lock, which is what decides."""
+    """Names this process as the owner. Call it while holding the folder's lock, which is what decides."""
     _replace(path / _OWNER, msgspec.json.encode(_Owner(os.getpid(), _started(os.getpid()))))
 
 
 def release(path: Path) -> None:
-    """Takes the name back, before RocksDB's lock is given up."""
-    with contextlib.suppress(OSError):  # a folder that was set aside meanwhile; the note would be stale anyway
+    """Takes the name back, before the folder's lock is given up."""
+    with contextlib.suppress(OSError):  # a folder that was moved meanwhile; the note would be stale anyway
         (path / _OWNER).unlink()
 
 
@@ -116,6 +133,6 @@ def _started(pid: int) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(path.name + _DRAFT)
+    draft = path.with_name(f"{path.name}{_DRAFT}-{uuid.uuid4().hex}")
     draft.write_bytes(data)
     draft.replace(path)

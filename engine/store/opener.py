@@ -13,6 +13,8 @@ from ..ports.store import Family, Store, StoreDamaged, StoreError, StoreInUse, V
 from . import identity, options
 from .errors import damaged, is_locked, translate
 from .identity import Identity
+from .lock import NAME as LOCK
+from .lock import FolderLock
 from .overlay import Overlay
 from .reader import Opened, OverlayReader, ReadStore, RocksReader, catch_up
 from .rocks import Column, RocksStore
@@ -21,24 +23,57 @@ from .rocks import Column, RocksStore
 _READER_TRIES = 10
 
 
-def open_store(path: str, *, branch: str, partition: int) -> Store:
-    """The store of one (branch, partition) in the folder `path`, made when it does not exist.
+def open_store(path: str, *, branch: str, partition: int, create: bool = True) -> Store:
+    """The store of one (branch, partition) in the folder `path`, made when it does not exist, with `create`.
 
     Raises StoreInUse naming its owner, StoreDamaged (see `set_aside`), StoreFormat for a newer format, and
     StoreError for a folder that is another store's or somebody else's; such folders are left as they are.
     """
     folder = Path(path)
+    # Before the lock is taken: a folder that is not this store's is left as it is.
+    if not _expect(folder, branch, partition) and not create:
+        raise _missing(folder)
+    lock = _lock(folder)
+    try:
+        if not _expect(folder, branch, partition):
+            identity.create(folder, identity.new(branch=branch, partition=partition))
+        return _open_writer(folder, lock)
+    except BaseException:
+        lock.free()
+        raise
+
+
+def make(folder: Path, *, branch: str, partition: int) -> None:
+    """Makes an empty store, whole, in a new folder whose lock the caller holds. Raises StoreError."""
+    identity.create(folder, identity.new(branch=branch, partition=partition))
+    _open(folder, options.database(), options.families(), AccessType.read_write()).close()
+
+
+def _expect(folder: Path, branch: str, partition: int) -> bool:
+    """Whether this very store is there; False where there is none yet. Raises StoreError for anything else."""
     found = identity.read(folder)
     if found is None:
-        identity.create(folder, identity.new(branch=branch, partition=partition))
-    elif found.base_seq is not None:
-        raise StoreError(f"{path} is a branch's overlay: open it with open_overlay and its base")
-    elif (found.branch, found.partition) != (branch, partition):
+        return False
+    if found.base_seq is not None:
+        raise StoreError(f"{folder} is a branch's overlay: open it with open_overlay and its base")
+    if (found.branch, found.partition) != (branch, partition):
         raise StoreError(
-            f"store {path} belongs to partition {found.partition} of branch {found.branch!r}, not to "
+            f"store {folder} belongs to partition {found.partition} of branch {found.branch!r}, not to "
             f"partition {partition} of {branch!r}: name that store's own folder"
         )
-    return _open_writer(folder)
+    return True
+
+
+def _lock(folder: Path) -> FolderLock:
+    """The folder's lock; makes the folder. Raises StoreInUse."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock.take(folder)
+    except OSError as error:
+        raise StoreError(f"store {folder} cannot be made: {error}: check the folder and its permissions") from error
+    if lock is None:
+        raise _in_use(folder)
+    return lock
 
 
 def new_overlay(path: str, base: View, seq: int) -> Store:
@@ -72,25 +107,38 @@ def set_aside(path: str) -> str:
     Raises StoreInUse while a process has it open, StoreError when it cannot be renamed.
     """
     folder = Path(path)
-    owner = identity.owner(folder)
-    if owner is not None:
-        raise StoreInUse(f"store {path} is open in process {owner}: close it there, then set it aside")
-    number = 1
-    while (kept := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
-        number += 1
     try:
-        folder.rename(kept)
+        lock = FolderLock.take(folder)
+        if lock is None:
+            raise StoreInUse(f"store {path} is open in {_who(folder)}: close it there, then set it aside")
+        try:
+            kept = _free_name(folder)
+            folder.rename(kept)
+        finally:
+            lock.free()
     except OSError as error:
         raise StoreError(f"store {path} cannot be set aside: {error}: move the folder away by hand") from error
     return str(kept)
+
+
+def _free_name(folder: Path) -> Path:
+    number = 1
+    while (kept := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
+        number += 1
+    return kept
 
 
 def _new_layer(path: str, seq: int) -> RocksStore:
     folder = Path(path)
     if identity.read(folder) is not None:
         raise StoreError(f"{path} holds a store already: open the branch with open_overlay, or name another folder")
-    identity.create(folder, identity.new(base_seq=seq))
-    return _open_layer(folder)
+    lock = _lock(folder)
+    try:
+        identity.create(folder, identity.new(base_seq=seq))
+        return _layer(folder, lock)
+    except BaseException:
+        lock.free()
+        raise
 
 
 def _check_overlay(folder: Path, seq: int) -> None:
@@ -104,23 +152,40 @@ def _check_overlay(folder: Path, seq: int) -> None:
 def _existing(folder: Path) -> Identity:
     found = identity.read(folder)
     if found is None:
-        raise StoreError(f"there is no store in {folder}: it is made when a worker first takes the partition over")
+        raise _missing(folder)
     return found
 
 
-def _open_writer(folder: Path) -> RocksStore:
+def _missing(folder: Path) -> StoreError:
+    return StoreError(f"there is no store in {folder}: it is made when a worker first takes the partition over")
+
+
+def _open_writer(folder: Path, lock: FolderLock) -> RocksStore:
     database = _open(folder, options.database(), options.families(), AccessType.read_write())
-    return _writer(folder, database, _family_columns(database))
+    return _writer(folder, lock, database, _family_columns(database))
 
 
 def _open_layer(folder: Path) -> RocksStore:
+    lock = _lock(folder)
+    try:
+        return _layer(folder, lock)
+    except BaseException:
+        lock.free()
+        raise
+
+
+def _layer(folder: Path, lock: FolderLock) -> RocksStore:
     database = _open(folder, options.overlay(), None, AccessType.read_write())
-    return _writer(folder, database, _prefixed_columns(database))
+    return _writer(folder, lock, database, _prefixed_columns(database))
 
 
-def _writer(folder: Path, database: Rdict, columns: dict[Family, Column]) -> RocksStore:
+def _writer(folder: Path, lock: FolderLock, database: Rdict, columns: dict[Family, Column]) -> RocksStore:
+    def free() -> None:
+        identity.release(folder)
+        lock.free()
+
     identity.claim(folder)
-    return RocksStore(str(folder), database, columns, new_layer=_new_layer, on_close=partial(identity.release, folder))
+    return RocksStore(str(folder), database, columns, new_layer=_new_layer, on_close=free)
 
 
 def _open_reader(folder: Path) -> RocksReader:
@@ -168,12 +233,15 @@ def _open(folder: Path, database: Options, families: dict[str, Options] | None, 
 
 
 def _in_use(folder: Path) -> StoreInUse:
-    owner = identity.owner(folder)
-    who = "another process" if owner is None else f"process {owner}"
     return StoreInUse(
-        f"store {folder} is open for writing in {who}: stop it first (`fuser {folder / 'LOCK'}` finds it), "
-        "or open the store for reading"
+        f"store {folder} is open for writing in {_who(folder)}: stop it first (`fuser {folder / LOCK}` finds it), or "
+        "open the store for reading"
     )
+
+
+def _who(folder: Path) -> str:
+    owner = identity.owner(folder)
+    return "another process" if owner is None else f"process {owner}"
 
 
 def _family_columns(database: Rdict) -> dict[Family, Column]:

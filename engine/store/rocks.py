@@ -240,5 +240,7 @@ class RocksStore(RocksReads):
     def close(self) -> None:
         """Ends scans under way with a StoreError at their next chunk, and frees the folder."""
         if self._guard.close():
-            self._on_close()
-            self._detach()
+            try:
+                self._detach()
+            finally:
+                self._on_close()

@@ -11,15 +11,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..core import events as e
 from ..core import state as s
 from ..core.aggregate import rebuild
 from ..core.merge import Fence
 from ..ports.store import Delete, Family, Put, View
+from .cancels import KeptCancels
 
 T = TypeVar("T")
 
 POSITIONS = b"positions"
 COUNTS = b"counts"
+QUEUED = b"queued"
+PEERS = b"peers"
 #: META keys that say where the log was read to; they differ between a live store and its rebuild on the same events.
 NOT_CONTENT = (POSITIONS,)
 
@@ -39,6 +43,7 @@ class Positions(msgspec.Struct, array_like=True):
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode_positions = msgspec.msgpack.Decoder(Positions).decode
 _decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
+_decode_peers = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 
 
 def read_positions(view: View) -> Positions | None:
@@ -51,6 +56,30 @@ def read_counts(view: View) -> dict[str, int]:
     """Jobs by status."""
     data = view.get(Family.META, COUNTS)
     return {} if data is None else _decode_counts(data)
+
+
+def read_queued(view: View) -> dict[str, int]:
+    """Jobs that wait, are delayed or to be retried, by type."""
+    data = view.get(Family.META, QUEUED)
+    return {} if data is None else _decode_counts(data)
+
+
+def read_peers(view: View) -> dict[int, int]:
+    """The newest epoch of each other partition that asked for something here."""
+    data = view.get(Family.META, PEERS)
+    return {} if data is None else dict(_decode_peers(data))
+
+
+def read_quarantines(view: View) -> dict[str, s.Quarantine]:
+    """All quarantines by job type, lifted ones included."""
+    found = {raw.decode(): view.latest(Family.QUARANTINES, raw) for raw in view.keys(Family.QUARANTINES)}
+    return {name: s.decode_quarantine(version.value) for name, version in found.items() if version is not None}
+
+
+def read_schedules(view: View) -> dict[str, s.Schedule]:
+    """All schedules that are at home here, by name."""
+    found = {raw.decode(): view.latest(Family.SCHEDULES, raw) for raw in view.keys(Family.SCHEDULES)}
+    return {name: s.decode_schedule(version.value) for name, version in found.items() if version is not None}
 
 
 def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
@@ -78,6 +107,14 @@ class WorkingSet:
         self._turn = 1
         self._stored_turn = 0
         self.counts = read_counts(view)
+        self.queued = read_queued(view)
+        self._queued_changed = False
+        #: The schedules that are at home here, by name.
+        self.schedules = read_schedules(view)
+        #: The quarantines that hold now, by job type.
+        self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
+        self.cancels = KeptCancels(self._meta, self._put_meta)
+        self.peers = read_peers(view)
 
     # --- jobs ---
 
@@ -103,6 +140,7 @@ class WorkingSet:
             if old is not None:
                 self.counts[old] -= 1
             self.counts[after.status] = self.counts.get(after.status, 0) + 1
+        self._count_queued(job_id, (after.status in s.QUEUED) - (old in s.QUEUED))
         if old in (s.DELAYED, s.RETRYING) and before is not None and before.due is not None:
             self._changes.append(Delete(Family.TIMERS, s.timer_key(before.due, job_id)))
         elif old == s.WAITING:
@@ -111,6 +149,15 @@ class WorkingSet:
             self._changes.append(Put(Family.TIMERS, s.timer_key(after.due, job_id), b""))
         elif after.status == s.WAITING:
             self._changes.append(Put(Family.READY, self._ready_key(job_id), job_id.encode()))
+
+    def _count_queued(self, job_id: str, change: int) -> None:
+        head = self.head(job_id) if change else None
+        if head is None:
+            return
+        count = self.queued.pop(head.type, 0) + change
+        if count > 0:
+            self.queued[head.type] = count
+        self._queued_changed = True
 
     def _ready_key(self, job_id: str) -> bytes:
         head = self.head(job_id)
@@ -128,6 +175,22 @@ class WorkingSet:
             Delete(Family.RUNNING, raw) if value is None else Put(Family.RUNNING, raw, s.encode_state(value))
         )
 
+    def keep_cancel(self, job_id: str, body: e.CancelKept) -> None:
+        """Keeps a cancel until its job comes; of too many, the oldest is dropped."""
+        self.cancels.keep(job_id, body)
+
+    def drop_cancel(self, job_id: str) -> None:
+        """Forgets a kept cancel, where there is one."""
+        self.cancels.drop(job_id)
+
+    def _meta(self, key: str) -> bytes | None:
+        return self._plain(Family.META, key, bytes)
+
+    def _put_meta(self, key: str, value: bytes | None) -> None:
+        self._remember(Family.META, key, value)
+        raw = key.encode()
+        self._changes.append(Delete(Family.META, raw) if value is None else Put(Family.META, raw, value))
+
     # --- leases, effects, aggregates ---
 
     def lease(self, resource: str) -> s.Lease | None:
@@ -138,6 +201,23 @@ class WorkingSet:
         """Stores a grant or its release."""
         self._remember(Family.LEASES, resource, value)
         self._changes.append(Put(Family.LEASES, resource.encode(), s.encode_state(value), seq))
+
+    def lent(self, resource: str) -> s.Lent | None:
+        """The lease on a resource that a job of another partition holds now."""
+        return self._plain(Family.LENT, resource, s.decode_lent)
+
+    def set_lent(self, resource: str, value: s.Lent | None) -> None:
+        """Stores or removes it."""
+        self._remember(Family.LENT, resource, value)
+        raw = resource.encode()
+        self._changes.append(
+            Delete(Family.LENT, raw) if value is None else Put(Family.LENT, raw, s.encode_state(value))
+        )
+
+    def set_peer(self, partition: int, epoch: int) -> None:
+        """Another partition's newest owner, as far as its requests told."""
+        self.peers[partition] = epoch
+        self._changes.append(Put(Family.META, PEERS, _encode(sorted(self.peers.items()))))
 
     def idempotency(self, key: str) -> s.Idempotency | None:
         """What is known under an effect's key."""
@@ -193,11 +273,11 @@ class WorkingSet:
         """Stores or removes it."""
         self._set_mark(s.unique_key(job_type, key), value)
 
-    def held(self, job_id: str) -> s.Held | None:
+    def held_submission(self, job_id: str) -> s.Held | None:
         """A submission that waits for an owner which knows its type."""
         return self._plain(Family.MARKS, s.HELD + job_id, s.decode_held)
 
-    def set_held(self, job_id: str, value: s.Held | None) -> None:
+    def set_held_submission(self, job_id: str, value: s.Held | None) -> None:
         """Stores or removes it."""
         self._set_mark(s.HELD + job_id, value)
 
@@ -216,6 +296,31 @@ class WorkingSet:
             Delete(Family.MARKS, raw) if value is None else Put(Family.MARKS, raw, s.encode_state(value))
         )
 
+    # --- quarantines ---
+
+    def quarantine(self, job_type: str) -> s.Quarantine | None:
+        """A job type's quarantine, lifted ones included."""
+        return self._versioned(Family.QUARANTINES, job_type, s.decode_quarantine)
+
+    def set_quarantine(self, job_type: str, seq: int, value: s.Quarantine) -> None:
+        """Stores it."""
+        self._remember(Family.QUARANTINES, job_type, value)
+        self._changes.append(Put(Family.QUARANTINES, job_type.encode(), s.encode_state(value), seq))
+        self.quarantined.pop(job_type, None)
+        if value.active:
+            self.quarantined[job_type] = value
+
+    def held(self) -> int:
+        """Jobs whose next attempt a quarantine holds back."""
+        return sum(self.queued.get(name, 0) for name in self.quarantined)
+
+    # --- schedules ---
+
+    def set_schedule(self, name: str, seq: int, value: s.Schedule) -> None:
+        """Stores a schedule."""
+        self.schedules[name] = value
+        self._changes.append(Put(Family.SCHEDULES, name.encode(), s.encode_state(value), seq))
+
     # --- turns ---
 
     def collect(self) -> tuple[int, list[Put | Delete]]:
@@ -223,6 +328,9 @@ class WorkingSet:
         changes, self._changes = self._changes, []
         if changes:
             changes.append(Put(Family.META, COUNTS, _encode(self.counts)))
+        if self._queued_changed:
+            self._queued_changed = False
+            changes.append(Put(Family.META, QUEUED, _encode(self.queued)))
         turn = self._turn
         self._turn += 1
         return turn, changes

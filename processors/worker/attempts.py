@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 import structlog
 from msgspec.structs import replace
@@ -16,68 +15,84 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.blocking import with_block
+from rewindq.engine.core.compensate import end_compensation
+from rewindq.engine.core.doubt import unresolved
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
 from rewindq.engine.effects.errors import AttemptEnded, StepError
-from rewindq.engine.runtime.app import App, JobType
+from rewindq.engine.effects.threads import Threads
+from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.blocking import BlockingContext
 from rewindq.engine.runtime.context import Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
-from .intake import Intake, payload_bytes
+from .compensating import CompensatingSession, is_compensating, undo_in
+from .holds import Holds
+from .intake import Intake, Taken, payload_bytes
 from .leases import Leases
+from .limits import Limits
 from .owner import About, Owner
-from .queue import Ready, ReadyQueue, age, ready
-from .rates import Rates
+from .queue import Ready, ReadyQueue
+from .remote import Remote
+from .report import WorkerOptions
 from .run import Run
 from .session import LiveSession
 from .timers import Timers
-from .unknown import note
+from .waiting import Place, WaitQueues
 
 log = structlog.get_logger(__name__)
-_NO_TYPES: frozenset[str] = frozenset()
 
 
 class Attempts:
     """All running attempts of a worker. Everything here runs in the event loop."""
 
     def __init__(
-        self, deployment: Deployment, app: App, intake: Intake, wake: Callable[[], None], threads: int
+        self, deployment: Deployment, app: App, intake: Intake, wake: Callable[[], None], options: WorkerOptions
     ) -> None:
         self.deployment = deployment
         self.app = app
         self.wake = wake
         self.queues: dict[int, ReadyQueue] = {}
         self.timers: dict[int, Timers] = {}
-        self.leases = Leases(self.queues, wake)
+        self.waits = WaitQueues(self.queues)
+        self.leases = Leases(self.waits, wake)
+        self.remote = Remote(deployment, self.touched)
+        self.holds = Holds(self.queues, self.requeue)
         self.running: dict[str, Run] = {}
-        #: The present step of time, for what begins to wait.
-        self.age = age(deployment.clock.monotonic())
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
-        types = app.types.values()
-        self.rates = Rates(app, deployment.partitions)
-        #: Limits for a worker, and those for each key, by type: most apps have none.
-        self._strict = {t.name for t in types if t.resource is not None or t.homed}
-        self._limits = {t.name: t.concurrency for t in types if t.concurrency and t.concurrency_key is None}
-        self._limited = bool(self._limits) or any(t.rate is not None for t in types)
-        self._key_limits = {t.name: t.concurrency or 1 for t in types if t.concurrency_key is not None}
+        self.limits = Limits(deployment, app, self.queues)
         self._intake = intake
         self._draw = random.Random()
         self._dirty: set[Run] = set()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-handler")
-        self._effects = ThreadPoolExecutor(threads, thread_name_prefix="rewindq-effect")
+        self._threads = Threads(options.threads, "rewindq-handler", options.thread_wait)
+        self._effects = Threads(options.threads, "rewindq-effect", options.thread_wait)
+
+    # --- input ---
+
+    def follow(self, owner: Owner, taken: Taken) -> None:
+        """Does what follows from an input that was taken in."""
+        if not taken.events:
+            return
+        first, last = taken.events[0].body, taken.events[-1].body
+        if isinstance(last, e.QuarantineAdded | e.QuarantineLifted):
+            self.holds.decided(owner, last)
+        if taken.job_id is None:
+            return
+        if isinstance(last, e.JobAccepted | e.UniqueTaken) and isinstance(first, e.JobAccepted):
+            if first.due is None:
+                self.requeue(owner, taken.job_id)
+            else:
+                self.timers[owner.partition].add(first.due, taken.job_id)
+        elif isinstance(first, e.RetryRequested):
+            self.requeue(owner, taken.job_id)
+        elif isinstance(last, e.CancelRequested):
+            self.cancel(taken.job_id, last)
+        elif isinstance(last, e.JobCancelled):
+            self.limits.forget(owner, taken.job_id)
 
     # --- starting ---
-
-    def full_types(self) -> frozenset[str] | set[str]:
-        """Job types at their concurrency limit in this worker, or that have used their rate up."""
-        if not self._limited:
-            return _NO_TYPES
-        full = {name for name, limit in self._limits.items() if self.by_type[name] >= limit}
-        full.update(self.rates.used_up(self.deployment.clock.monotonic()))
-        return full
 
     def start(self, owner: Owner, entry: Ready) -> Run | None:
         """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
@@ -89,12 +104,12 @@ class Attempts:
         assert job is not None and head is not None
         about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
         job_type = self.app.types[head.type]
-        missed = self._missed(job_type, head) if head.type in self._strict else None
+        missed = self.limits.missed(head)
         if missed is not None:
-            self._leave(owner, head)
+            self.limits.leave(owner.partition, head)
             self._free(owner, head.resource)
             reason = f"it was accepted without {missed}, by a worker that did not know it; submit it under a new id"
-            self._park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
+            self.park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
             return None
         lease = owner.states.lease(head.resource) if head.resource is not None else None
         timeout_ms = None if job_type.timeout is None else int(job_type.timeout * 1000)
@@ -104,26 +119,13 @@ class Attempts:
         self.running[entry.job_id] = run
         self.by_type[head.type] += 1
         if job_type.rate is not None:
-            self.rates.reserve(head.type)
+            self.limits.rates.reserve(head.type)
         return run
-
-    def _missed(self, job_type: JobType, head: s.JobHead) -> str | None:
-        """Which of its type's rules a job was accepted without: by a worker that did not know the type, or the rule."""
-        if job_type.resource is not None and head.resource is None:
-            return "its resource"
-        if not job_type.homed:
-            return None
-        try:
-            raw = payload_bytes(self.deployment, head.payload, head.payload_ref)
-            key = job_type.key_of(job_type.model.model_validate_json(raw))
-        except Exception:  # noqa: BLE001 - its attempt will fail in the same way, and tell it as any failure
-            return None
-        return None if key == head.key else f"the key {key!r} that its type's limits need"
 
     def spawn(self, run: Run) -> None:
         """Runs the handler of an attempt whose start is durable."""
         if run.job_type.rate is not None:
-            self.rates.spend(run.head.type, run.clock.monotonic(), starts=not run.closed)
+            self.limits.rates.spend(run.head.type, run.clock.monotonic(), starts=not run.closed)
         if run.closed:
             return
         loop = asyncio.get_running_loop()
@@ -136,16 +138,20 @@ class Attempts:
         session = LiveSession(run, self, self._effects)
         try:
             raw = payload_bytes(self.deployment, run.head.payload, run.head.payload_ref)
-            payload = run.job_type.model.model_validate_json(raw)
             if run.head.secrets:
                 run.secrets = secret_texts(raw, run.head.secrets)
+            if not await self._threads.over(run.job_id):
+                raise ThreadBusy(f"the thread of an earlier attempt still runs {self._threads.wait:g} s later")
+            if is_compensating(run.owner, run.job_id):
+                await self._compensate(run)
+                return
+            payload = run.job_type.model.model_validate_json(raw)
             context = Context(session)
             if run.job_type.is_async:
                 result = await run.job_type.function(context, payload)
             else:
-                loop = asyncio.get_running_loop()
-                blocking = BlockingContext(context, loop)
-                result = await loop.run_in_executor(self._pool, run.job_type.function, blocking, payload)
+                blocking = BlockingContext(context, asyncio.get_running_loop())
+                result = await self._threads.run(run.job_id, run.job_type.function, blocking, payload)
             if run.closed:
                 return
             self._succeed(run, result)
@@ -158,6 +164,18 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its attempt
             if not run.closed:
                 self._fail(run, error)
+
+    async def _compensate(self, run: Run) -> None:
+        """Undoes the job's effects instead of running its handler."""
+        await CompensatingSession(run, self, self._effects).run(self.app, undo_in(run.owner, run.job_id))
+        if run.closed:
+            return
+        run.flush()
+        failed = is_compensating(run.owner, run.job_id)
+        assert failed is not None
+        events = end_compensation(failed, undo_in(run.owner, run.job_id), None)
+        self._end(run, events, s.INVESTIGATION)
+        self._intake.investigate(run.owner, self._about(run), events[-1])
 
     # --- ends ---
 
@@ -187,12 +205,16 @@ class Attempts:
         job = owner.states.job(run.job_id)
         assert job is not None
         now = self.deployment.clock.now_us()
-        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random())
+        undo = undo_in(owner, run.job_id)
+        events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random(), undo)
         events = with_block(events, job, run.head.resource, run.job_type.blocks_key)
         last = events[-1].body
-        self._end(run, (*doubts, *events), s.RETRYING if isinstance(last, e.RetryScheduled) else s.INVESTIGATION)
+        outcome = {e.RetryScheduled: s.RETRYING, e.CompensationStarted: s.WAITING}.get(type(last), s.INVESTIGATION)
+        self._end(run, (*doubts, *events), outcome)
         if isinstance(last, e.RetryScheduled):
             self.timers[owner.partition].add(last.due, run.job_id)
+        elif isinstance(last, e.CompensationStarted):
+            self.requeue(owner, run.job_id)
         else:
             self._intake.investigate(owner, self._about(run), events[-1])
 
@@ -202,32 +224,75 @@ class Attempts:
         reason = f"no result within {run.job_type.timeout:g} s"
         failure = d.AttemptFailure(FailureClass.TIMEOUT, reason, None, None, run.duration)
         self._abort(run)
+        self._after_thread(run, lambda over: self._time_out(run, failure, over))
+
+    def _time_out(self, run: Run, failure: d.AttemptFailure, over: bool) -> None:
+        if run.cancelled is not None:
+            self._cancel(run, run.cancelled, over)
+            return
+        if not over:
+            failure = failure._replace(reason=f"{failure.reason}; {self._still_runs()}", terminal=True)
         self._failed(run, failure, self._doubts(run, "the attempt timed out in the middle of the call"))
+
+    def _after_thread(self, run: Run, end: Callable[[bool], None]) -> None:
+        """Ends a stopped attempt when its thread, if it has one, is over or was waited for long enough.
+
+        Till then the job is running and holds what it holds, so that no other attempt overlaps with the thread.
+        """
+
+        def once(over: bool) -> None:
+            if run.overdue is once:
+                run.overdue = None
+                run.flush()  # what became of its calls meanwhile
+                end(over)
+
+        run.overdue = once
+        self._threads.when_over(run.job_id, once)
+
+    def _still_runs(self) -> str:
+        return f"its thread still runs {self._threads.wait:g} s later: see to it, or restart the worker, before a retry"
 
     def cancel(self, job_id: str, body: e.CancelRequested) -> None:
         """Ends a running attempt for an operator. A call under way leaves its effect in doubt, for a person."""
         run = self.running.get(job_id)
-        if run is None or run.closed:
+        if run is None:
             return
-        self._abort(run)
+        if run.overdue is not None:
+            run.cancelled = body
+        elif not run.closed:
+            self._abort(run)
+            self._after_thread(run, lambda over: self._cancel(run, body, over))
+
+    def _cancel(self, run: Run, body: e.CancelRequested, over: bool) -> None:
         doubts = self._doubts(run, "the job was cancelled in the middle of the call")
-        if not doubts:
+        if not doubts and over:
             self._end(
                 run,
                 (e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail"),),
                 s.CANCELLED,
             )
             return
-        reason = f"cancelled ({body.reason}) while a call was under way: {doubts[0].step} is in doubt"
-        events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
-        job = run.owner.states.job(job_id)
+        if doubts:
+            doubt = doubts[0].body
+            assert isinstance(doubt, e.EffectInDoubt)
+            told = unresolved(doubts[0].step or "", doubt.key, "its call was under way", "cancel the job again")
+            reason = d.bounded(f"cancelled ({body.reason}): {told}")
+            events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
+        else:
+            events = d.investigation(FailureClass.TIMEOUT, f"cancelled ({body.reason}); {self._still_runs()}", None)
+        job = run.owner.states.job(run.job_id)
         assert job is not None
         events = with_block(events, job, run.head.resource, run.job_type.blocks_key)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])
 
     def hand_back(self, run: Run, reason: str) -> None:
-        """Gives a job back without using up an attempt (orderly shutdown, hand-over)."""
+        """Gives a job back without using up an attempt (orderly shutdown, hand-over).
+
+        One whose time was over and whose thread still runs is for a person: nobody can wait for it any longer.
+        """
+        if run.overdue is not None:
+            run.overdue(False)
         if run.closed:
             return
         self._abort(run)
@@ -238,6 +303,8 @@ class Attempts:
     def abandon(self, run: Run) -> None:
         """Stops an attempt whose partition has passed on: nothing is decided any more."""
         run.close()
+        run.overdue = None
+        self.remote.abandon(run)
         if run.task is not None:
             run.task.cancel()
         self.running.pop(run.job_id, None)
@@ -246,7 +313,6 @@ class Attempts:
 
     def _abort(self, run: Run) -> None:
         run.flush()
-        self.leases.end_run(run)
         run.close()
         if run.task is not None:
             run.task.cancel()
@@ -255,111 +321,43 @@ class Attempts:
         return d.doubts(run.owner.states.open_effects(run.job_id), reason)
 
     def _end(self, run: Run, events: tuple[e.Event, ...], outcome: str) -> None:
-        if not run.closed:
-            run.flush()
-            self.leases.end_run(run)
-            run.close()
+        run.flush()
+        self.leases.end_run(run)
+        self.remote.end_run(run)
+        run.close()
         run.flush(events)
         self._dirty.discard(run)
         self.running.pop(run.job_id, None)
         self.by_type[run.head.type] -= 1
         self._ended[outcome] += 1
         if run.job_type.blocks_key:
-            self.see_block(run.owner, run.head.resource)
+            self.limits.see_block(run.owner, run.head.resource)
         self._free(run.owner, run.head.resource)
-        if self._key_limits:
-            self._leave(run.owner, run.head)
+        self.limits.leave(run.owner.partition, run.head)
         self.wake()
-
-    def _leave(self, owner: Owner, head: s.JobHead) -> None:
-        if head.type in self._key_limits:
-            self.queues[owner.partition].leave(head.key)
 
     def _free(self, owner: Owner, resource: str | None) -> None:
         if resource is not None:
-            if self.queues[owner.partition].blocks(resource):
-                self.see_block(owner, resource)
-            self.leases.freed(owner.partition, resource)
-
-    def see_block(self, owner: Owner, resource: str | None) -> None:
-        """Tells the queue which failed job a resource's later jobs wait behind now, if any."""
-        if resource is not None:
-            block = owner.states.block(resource)
-            self.queues[owner.partition].block(resource, None if block is None else block.jobs[0][0])
+            self.limits.see_unblocked(owner, resource)
+            self.waits.freed(Place(owner.partition, resource))
 
     def _about(self, run: Run) -> About:
         return About.job(run.job_id, run.head, run.attempt, run.owner.partition, run.owner.seq - 1)
 
-    def _park(self, owner: Owner, about: About, kind: FailureClass, reason: str) -> None:
+    def park(self, owner: Owner, about: About, kind: FailureClass, reason: str) -> None:
+        """Puts a job that does not run under investigation."""
         events = d.investigation(kind, reason, None)
         owner.append(about, events)
         self._intake.investigate(owner, about, events[-1])
 
-    # --- what waits for more than a place ---
-
-    def pressing(self, partition: int) -> int:
-        """Waiting jobs that will run as soon as there is room: those that keep further ones on the log."""
-        queue = self.queues[partition]
-        rated = sum(self.rates.waiting(partition, queue).values()) if self.rates else 0
-        return len(queue) - queue.stuck - rated
-
-    def until_rate(self, most: float) -> float:
-        """Seconds until a job that waits for its rate may start, at most so many."""
-        if not self.rates:
-            return most
-        now = self.deployment.clock.monotonic()
-        due = self.rates.next_at(self.queues, now)
-        return most if due is None else min(most, max(0.001, due - now))
-
-    def see_waiting(self, owners: Iterable[Owner]) -> None:
-        """Notes what waits for its rate or a capable worker, and parks what has waited for that too long."""
-        if not self.rates and not self._intake.unknown:
-            return
-        for owner in owners:
-            for name in self.rates.waiting(owner.partition, self.queues[owner.partition]):
-                note(owner, name, self.rates.reason(name))
-            self._see_unknown(owner)
-
-    def _see_unknown(self, owner: Owner) -> None:
-        unknown, wait = self._intake.unknown, self.deployment.settings.unknown_type_wait
-        for late in unknown.overdue(owner, self.deployment.clock.monotonic(), wait):
-            reason = (
-                f"unknown job type {late.type!r}: no worker that knows it came within {wait:g} s; "
-                f"this worker's app has: {unknown.known()}"
-            )
-            if unknown.holds(owner.partition, late.job_id):
-                if self._intake.held_for_later(owner, late.job_id):
-                    unknown.found(owner.partition, late.job_id, late.type)
-                else:
-                    self._intake.end_hold(owner, late.job_id, reason, (FailureClass.VALIDATION, reason))
-            else:
-                self._park_unknown(owner, late.job_id, reason)
-
-    def _park_unknown(self, owner: Owner, job_id: str, reason: str) -> None:
-        job, head = owner.states.job(job_id), owner.states.head(job_id)
-        if job is None or head is None or not self.queues[owner.partition].is_unknown(job_id):
-            return
-        self.queues[owner.partition].remove(job_id)
-        about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
-        self._park(owner, about, FailureClass.VALIDATION, reason)
-
     # --- bookkeeping ---
 
     def requeue(self, owner: Owner, job_id: str) -> None:
-        """Puts a job that waits (again) into the ready queue."""
+        """Puts a job that waits (again) into the ready queue, unless a quarantine holds it."""
         head = owner.states.head(job_id)
         assert head is not None
-        entry = ready(head.priority, head.accepted_seq, job_id, head.type, head.resource, since=self.age)
-        if self._key_limits and head.type in self._key_limits:
-            entry = entry._replace(group=head.key, limit=self._key_limits[head.type])
-        self.queues[owner.partition].push(entry)
-
-    def forget(self, owner: Owner, job_id: str) -> None:
-        """A job that did not run was cancelled."""
-        self.queues[owner.partition].remove(job_id)
-        head = owner.states.head(job_id)
-        if head is not None and head.resource is not None and self.queues[owner.partition].blocks(head.resource):
-            self.see_block(owner, head.resource)
+        if head.type not in owner.states.quarantined:
+            self.queues[owner.partition].push(self.limits.entry(job_id, head))
 
     def touched(self, run: Run) -> None:
         """The run has events that must not wait for its next step."""
@@ -380,11 +378,18 @@ class Attempts:
 
     def shutdown(self) -> None:
         """Frees the threads; a handler that hangs in one is left behind."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._effects.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
+        self._effects.shutdown()
 
 
 class StepLost(StepError):
     """The handler's attempt was ended from inside, or a lease it relied on was lost."""
 
     failure_class = FailureClass.CONCURRENCY
+
+
+class ThreadBusy(StepError):
+    """The thread of an earlier attempt of this job, which this worker gave back, has not ended."""
+
+    failure_class = FailureClass.TIMEOUT
+    terminal = True

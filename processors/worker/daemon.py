@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
 import structlog
 
+from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import Settings, SettingsError
@@ -29,6 +31,10 @@ log = structlog.get_logger(__name__)
 #: A child that died is started again after this many seconds; it is given up when it dies too often.
 RESTART_DELAY = 0.5
 RESTARTS_MAX = 20
+#: Deaths count together within so many seconds.
+RESTARTS_WITHIN = 600.0
+#: So many looks in a row must find all workers idle.
+IDLE_ROUNDS = 3
 GC_THRESHOLDS = (50_000, 20, 50)
 #: A child reports to the supervisor this often, in seconds.
 REPORT_EVERY = 0.1
@@ -79,15 +85,22 @@ async def _run(worker: Worker, options: DaemonOptions, reports: IO[str] | None) 
 
 
 async def _tell(worker: Worker, reports: IO[str] | None) -> None:
-    while True:
-        _write(worker.report, reports)
+    while _write(worker.report, reports):
         await asyncio.sleep(REPORT_EVERY)
+    log.warning("the supervisor is gone; ending in order")
+    worker.stop()
 
 
-def _write(report: Report, reports: IO[str] | None) -> None:
-    if reports is not None:
+def _write(report: Report, reports: IO[str] | None) -> bool:
+    """Whether somebody reads it."""
+    if reports is None:
+        return True
+    try:
         reports.write(json.dumps(vars(report)) + "\n")
         reports.flush()
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:
@@ -110,6 +123,7 @@ def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:
                 CounterMetricFamily("rewindq_turns", "Commits to the log", value=now.turns),
                 CounterMetricFamily("rewindq_records", "Records appended", value=now.records),
                 GaugeMetricFamily("rewindq_partitions_owned", "Partitions owned", value=now.owned),
+                GaugeMetricFamily("rewindq_jobs_held", "Jobs held by a quarantine", value=now.held),
             ]
 
     try:
@@ -125,55 +139,75 @@ class _Child:
     """A worker process and what it last reported."""
 
     def __init__(self, command: list[str]) -> None:
+        self.command = command
         read, write = os.pipe()
         self.process = subprocess.Popen([*command, "--report-fd", str(write)], pass_fds=(write,))
         os.close(write)
+        os.set_blocking(read, False)
         self.fd = read
         self.report = Report()
+        self.silent = False
         self._tail = b""
 
-    def read(self) -> None:
-        """Takes in what the child has reported."""
-        data = os.read(self.fd, 65536)
+    def read(self) -> bool:
+        """Takes in what the child has reported; False when there is nothing more for now."""
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return False
+        self.silent = not data
         self._tail += data
         *lines, self._tail = self._tail.split(b"\n")
         if lines:
             self.report = Report(**json.loads(lines[-1]))
+        return not self.silent
 
     def close(self) -> None:
         os.close(self.fd)
 
 
 class Supervisor:
-    """Keeps several worker processes running; a killed one is started again."""
+    """Keeps several worker processes running; a killed one is started again.
 
-    def __init__(self, command: list[str], processes: int, *, until_idle: bool, partitions: Callable[[], int]) -> None:
-        self._command = command
-        self._processes = processes
+    `tally` counts what workers did that were killed, by their ids; what they last told may be less than they did.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[list[str]],
+        *,
+        until_idle: bool,
+        partitions: int,
+        tally: Callable[[Collection[str]], Report],
+    ) -> None:
+        self._commands = commands
         self._until_idle = until_idle
         self._partitions = partitions
+        self._tally = tally
         self._stopping = False
         self._ended = Report()
-        self._restarts = 0
+        self._killed: list[_Child] = []
+        self._restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
 
     def run(self) -> Report:
-        """Runs until stopped, or until all are idle. Returns the sum of what the children reported."""
+        """Runs until stopped, or until all are idle. Returns the sum of what the children did.
+
+        Raises SystemExit when children die again and again; the others are ended first.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        children = [_Child(self._command) for _ in range(self._processes)]
-        idle_rounds = 0
-        while children:
-            readable, _, _ = select.select([child.fd for child in children], [], [], REPORT_EVERY)
-            for child in children:
-                if child.fd in readable:
-                    child.read()
-            children = self._replace_dead(children)
-            idle_rounds = idle_rounds + 1 if self._until_idle and self._all_idle(children) else 0
-            if idle_rounds > 3:
-                self._stopping = True
-            if self._stopping:
-                self._end(children)
-                break
+        children = [_Child(command) for command in self._commands]
+        try:
+            idle_rounds = 0
+            while not self._stopping and idle_rounds <= IDLE_ROUNDS:
+                _read_all(children, REPORT_EVERY)
+                self._replace_dead(children)
+                idle_rounds = idle_rounds + 1 if self._until_idle and self._all_idle(children) else 0
+        finally:
+            # Told while they still own their partitions: afterwards nobody holds anything.
+            self._ended.held = sum(child.report.held for child in children)
+            self._end(children)
+        self._count_killed()
         return self._ended
 
     def _stop(self, number: int, frame: object) -> None:
@@ -181,43 +215,61 @@ class Supervisor:
 
     def _all_idle(self, children: list[_Child]) -> bool:
         owned = sum(child.report.owned for child in children)
-        return owned >= self._partitions() and all(c.report.idle or not c.report.owned for c in children)
+        return owned >= self._partitions and all(c.report.idle or not c.report.owned for c in children)
 
-    def _replace_dead(self, children: list[_Child]) -> list[_Child]:
-        alive = []
-        for child in children:
+    def _replace_dead(self, children: list[_Child]) -> None:
+        for place, child in enumerate(children):
             code = child.process.poll()
-            if code is None:
-                alive.append(child)
+            if code is None or self._stopping:
                 continue
-            self._account(child)
-            if self._stopping:
-                continue
-            self._restarts += 1
-            if code == 2 or self._restarts > RESTARTS_MAX:
-                self._stopping = True
+            now = time.monotonic()
+            if code == 2 or (len(self._restarts) == RESTARTS_MAX and now - self._restarts[0] < RESTARTS_WITHIN):
+                log.error("a worker process died again; giving up", pid=child.process.pid, code=code)
                 raise SystemExit(code if code > 0 else 1)
             log.warning("a worker process died; starting another", pid=child.process.pid, code=code)
+            self._restarts.append(now)
+            self._account(child)
             time.sleep(RESTART_DELAY)
-            alive.append(_Child(self._command))
-        return alive
+            children[place] = _Child(child.command)
 
     def _end(self, children: list[_Child]) -> None:
         for child in children:
             child.process.send_signal(signal.SIGTERM)
+        while any(child.process.poll() is None for child in children):
+            _read_all(children, REPORT_EVERY)  # one whose reports nobody reads would stand still
         for child in children:
-            child.process.wait()
             self._account(child)
 
     def _account(self, child: _Child) -> None:
-        while select.select([child.fd], [], [], 0)[0]:
-            before = child.report
-            child.read()
-            if child.report is before:
-                break
+        while child.read():
+            pass
         child.close()
-        for name in ("succeeded", "failed", "retried", "turns", "records", "blocked", "unknown"):
-            setattr(self._ended, name, getattr(self._ended, name) + getattr(child.report, name))
+        if child.process.poll() == 0:
+            self._ended.add(child.report)
+        elif child.report.worker:
+            self._killed.append(child)
+
+    def _count_killed(self) -> None:
+        if not self._killed:
+            return
+        told = Report()
+        for child in self._killed:
+            told.add(child.report)
+        try:
+            counted = self._tally([child.report.worker for child in self._killed])
+        except LogError as error:
+            log.warning("killed workers may have done more than they told; `rewindq jobs list` knows", error=str(error))
+            self._ended.at_least = True
+        else:
+            told.succeeded, told.failed, told.retried = counted.succeeded, counted.failed, counted.retried
+        self._ended.add(told)
+
+
+def _read_all(children: list[_Child], seconds: float) -> None:
+    readable, _, _ = select.select([child.fd for child in children if not child.silent], [], [], seconds)
+    for child in children:
+        if child.fd in readable:
+            child.read()
 
 
 def child_command(arguments: list[str]) -> list[str]:

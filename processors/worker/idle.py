@@ -62,9 +62,11 @@ class IdleWatch:
         if self._busy():
             return False
         for owner in self._owners.values():
-            counts = owner.states.counts
-            active = sum(counts.get(status, 0) for status in ACTIVE)
-            if owner.has_work or (active and active != self._stuck(owner.partition)):
+            if owner.has_work:
+                return False
+            # Jobs under quarantine, and stuck ones, wait for others: there is nothing to be done about them here.
+            held = owner.states.held() + self._stuck(owner.partition)
+            if sum(owner.states.counts.get(status, 0) for status in ACTIVE) > held:
                 return False
         return True
 

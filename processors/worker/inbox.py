@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import wait
 from typing import Any
 
 import structlog
 
-from rewindq.engine.ports.log import Member, Record
+from rewindq.engine.ports.log import LogError, Member, Record
 
 log = structlog.get_logger(__name__)
 
 #: Records held for the loop before polling waits.
 BUFFER_MAX = 5_000
-#: How long a hand-over may hold up the poll thread, in seconds.
+#: How long a hand-over may hold up the group, in seconds.
 HAND_OVER_MAX = 20.0
+#: How often records of the partitions that stay are taken in during a hand-over, in seconds.
+HAND_OVER_STEP = 0.02
 
 Release = Callable[[list[int], bool], Coroutine[Any, Any, None]]
 
@@ -25,11 +30,17 @@ Release = Callable[[list[int], bool], Coroutine[Any, Any, None]]
 class Inbox:
     """Polls a member in a thread. Implements `Ownership` for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], release: Release, urgent: str = ""
+    ) -> None:
+        """Records of the topic `urgent` do not wait behind those of others: handlers wait for them."""
         self._loop = loop
+        self._urgent_topic = urgent
+        self._urgent: deque[Record] = deque()
         self._wake = wake
         self._release = release
         self._records: deque[Record] = deque()
+        self._records_lock = threading.Lock()  # a hand-over picks some out while the loop takes others
         self._assigned: deque[int] = deque()
         self._owned: set[int] = set()
         self._room = threading.Event()
@@ -48,8 +59,10 @@ class Inbox:
         self._thread.start()
 
     def take(self, limit: int) -> list[Record]:
-        """Up to `limit` records in the order in which they came."""
-        found = [self._records.popleft() for _ in range(min(limit, len(self._records)))]
+        """Up to `limit` records, each topic's in the order in which they came, and the urgent ones first."""
+        with self._records_lock:
+            found = [self._urgent.popleft() for _ in range(len(self._urgent))]
+            found += [self._records.popleft() for _ in range(min(limit, len(self._records)))]
         if len(self._records) < BUFFER_MAX:
             self._room.set()
         if self._records:
@@ -61,7 +74,7 @@ class Inbox:
         found = []
         while self._assigned:
             found.append(self._assigned.popleft())
-        return found
+        return [partition for partition in found if partition in self._owned]
 
     def rejoin(self, partitions: list[int]) -> None:
         """Partitions that are still ours and must be taken over anew."""
@@ -79,7 +92,7 @@ class Inbox:
     @property
     def busy(self) -> bool:
         """Whether anything waits for the loop."""
-        return bool(self._records or self._assigned)
+        return bool(self._records or self._urgent or self._assigned)
 
     def stop(self) -> None:
         """Ends polling."""
@@ -99,15 +112,18 @@ class Inbox:
             while not self._stop.is_set():
                 self._room.wait(0.1)
                 # Without room the membership is kept alive, and hardly anything taken in.
-                records = self._member.poll(0.1) if self._room.is_set() else self._member.poll(0.0, 1)
-                if records:
-                    self._records.extend(records)
-                    if len(self._records) >= BUFFER_MAX:
-                        self._room.clear()
-                    self._loop.call_soon_threadsafe(self._wake)
+                self._take_in(self._member.poll(0.1) if self._room.is_set() else self._member.poll(0.0, 1))
         except Exception as error:  # noqa: BLE001 - told to the worker, which ends by name
             self.error = error
             log.error("the log cannot be read any more", error=str(error))
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _take_in(self, records: list[Record]) -> None:
+        if records:
+            for record in records:
+                (self._urgent if record.topic == self._urgent_topic else self._records).append(record)
+            if len(self._records) >= BUFFER_MAX:
+                self._room.clear()
             self._loop.call_soon_threadsafe(self._wake)
 
     def assigned(self, partitions: list[int]) -> None:
@@ -126,13 +142,24 @@ class Inbox:
 
     def _hand_over(self, partitions: list[int], *, lost: bool) -> None:
         self._owned.difference_update(partitions)
-        kept = [record for record in self._records if record.partition in self._owned]
-        self._records.clear()
-        self._records.extend(kept)
+        with self._records_lock:
+            for records in (self._records, self._urgent):
+                kept = [record for record in records if record.partition in self._owned]
+                records.clear()
+                records.extend(kept)
         if self._stop.is_set():
             return
         done = asyncio.run_coroutine_threadsafe(self._release(partitions, lost), self._loop)
-        try:
-            done.result(HAND_OVER_MAX)
-        except TimeoutError:
-            log.error("hand-over took too long; what is under way will be fenced", partitions=partitions)
+        deadline = time.monotonic() + HAND_OVER_MAX
+        while not wait([done], HAND_OVER_STEP).done:
+            if time.monotonic() > deadline:
+                log.error("hand-over took too long; what is under way will be fenced", partitions=partitions)
+                return
+            self._poll_on()
+        done.result()
+
+    def _poll_on(self) -> None:
+        """Partitions that stay go on meanwhile. What is wrong with the log is raised by the next poll outside."""
+        if self._member is not None and self._room.is_set() and not self._stop.is_set():
+            with contextlib.suppress(LogError):
+                self._take_in(self._member.poll(0.0))

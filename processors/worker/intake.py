@@ -15,17 +15,22 @@ from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
+from rewindq.engine.core.doubt import answer_refusal, decide_resolve
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
+from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.unique import Unique
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
-from rewindq.engine.runtime.app import App, JobType, foreign_key
+from rewindq.engine.runtime.app import App, JobType
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.ends import describe
+from rewindq.engine.runtime.rules import foreign_key
 
+from .home import Home
 from .owner import About, Owner
+from .remote import Remote
 from .unknown import UnknownTypes
 
 #: A due time further ahead is a mistake in units. Microseconds.
@@ -45,11 +50,14 @@ class Intake:
     """Turns input records into decisions of their partition's owner."""
 
     def __init__(self, deployment: Deployment, app: App) -> None:
+        """`home` and `remote` are set by the worker: requests of other partitions' jobs, and replies to ours."""
         self.unknown = UnknownTypes(app)
         self._deployment = deployment
         self._app = app
         self._topics = deployment.topics
         self._partitions = deployment.partitions
+        self.home: Home | None = None
+        self.remote: Remote | None = None
 
     def take(self, owner: Owner, record: Record) -> Taken:
         """Takes one record in; its offset commits with the owner's turn."""
@@ -71,6 +79,16 @@ class Intake:
             return self._submission(owner, record, decoded, job_id, body)
         if isinstance(body, e.CancelCommand | e.RetryCommand) and record.topic == self._topics.commands:
             return self._command(owner, job_id, body)
+        if isinstance(body, e.QuarantineCommand | e.LiftCommand) and record.topic == self._topics.commands:
+            return self.quarantine(owner, body)
+        if isinstance(body, e.ResolveCommand) and record.topic == self._topics.commands:
+            return self._resolve(owner, job_id, body)
+        if isinstance(body, e.ResourceRequest) and record.topic == self._topics.commands and self.home is not None:
+            self.home.take(owner, decoded, decoded.events[0], body)
+            return Taken(None, ())
+        if isinstance(body, e.ResourceReply) and record.topic == self._topics.commands and self.remote is not None:
+            self.remote.take(owner, decoded, decoded.events[0], body)
+            return Taken(None, ())
         if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
             return self._rewound(owner, job_id, body)
         return self._park(owner, record, f"holds {type(body).__name__}, which does not belong on {record.topic}")
@@ -79,8 +97,9 @@ class Intake:
         self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted
     ) -> Taken:
         known_head = owner.states.head(job_id)
+        kept = owner.states.cancels.of(job_id) if known_head is None else None
         job_type = self._app.types.get(body.type)
-        if known_head is None and (job_type is None or self.unknown.holds(owner.partition, job_id)):
+        if known_head is None and kept is None and (job_type is None or self.unknown.holds(owner.partition, job_id)):
             return self._hold(owner, record, decoded, job_id, body)
         key, resource, refusal, unique = body.key, None, None, None
         if job_type is not None:
@@ -91,7 +110,7 @@ class Intake:
             body = replace(body, due=None)
         key = key or job_id
         home = partition_for(key.encode(), self._partitions)
-        if refusal is not None or (body.key is not None and not (job_type is not None and job_type.homed)):
+        if refusal is not None or job_type is None or (body.key is not None and not job_type.homed):
             home = owner.partition
         if refusal is None and resource is not None:
             refusal = self._misplaced(resource, home)
@@ -107,7 +126,7 @@ class Intake:
             job_type.secrets if job_type is not None else (),
             unique,
         )
-        events = d.decide_submission(known_head, submission, owner.partition, now)
+        events = d.decide_submission(known_head, submission, owner.partition, now, kept)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
             self._forward(owner, record, home, key)
@@ -162,7 +181,7 @@ class Intake:
 
     def _hold(self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted) -> Taken:
         submission = self._as_given(record, decoded, job_id, body, self._deployment.clock.now_us())
-        event = d.decide_hold(owner.states.held(job_id), submission, record.value or b"")
+        event = d.decide_hold(owner.states.held_submission(job_id), submission, record.value or b"")
         about = About(
             job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id, decoded.causation_id
         )
@@ -193,13 +212,13 @@ class Intake:
 
     def held_for_later(self, owner: Owner, job_id: str) -> bool:
         """Whether a held submission is not due yet. Raises UndecodableRecord."""
-        held = owner.states.held(job_id)
+        held = owner.states.held_submission(job_id)
         assert held is not None
         due = getattr(self._deployment.codec.decode(held.original).events[0].body, "due", None)
         return due is not None and self._deployment.clock.now_us() < due < self._deployment.clock.now_us() + DUE_MAX
 
     def _released(self, owner: Owner, job_id: str, reason: str) -> tuple[Record, e.EventRecord, e.JobSubmitted]:
-        held = owner.states.held(job_id)
+        held = owner.states.held_submission(job_id)
         assert held is not None
         decoded = self._deployment.codec.decode(held.original)
         body = decoded.events[0].body
@@ -231,6 +250,8 @@ class Intake:
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
         if isinstance(body, e.CancelCommand):
+            if job is None:
+                return self._keep_cancel(owner, job_id, body)
             events = d.decide_cancel(job, body)
         else:
             unique = self._unique_again(owner, job_id, head)
@@ -240,6 +261,53 @@ class Intake:
             return Taken(None, events)
         owner.append(About.job(job_id, head, job.attempt, owner.partition, job.last_seq), events)
         return Taken(job_id, events)
+
+    def quarantine(self, owner: Owner, body: e.QuarantineCommand | e.LiftCommand) -> Taken:
+        """Carries a quarantine's command out, once: a takeover does it before its offset is reached."""
+        events = decide_quarantine(owner.states.quarantine(body.type), body)
+        if events:
+            owner.append(About(None, 0, body.type.encode()), events)
+        return Taken(None, events)
+
+    def _keep_cancel(self, owner: Owner, job_id: str, body: e.CancelCommand) -> Taken:
+        """A cancel that came before its job. The job's home may be another partition: all of them are told."""
+        events = d.decide_cancel(None, body, owner.states.cancels.oldest_to_drop())
+        about = About(job_id, 0, job_id.encode())
+        owner.append(about, events)
+        if not body.relayed:
+            about = replace(about, causation_id=f"p{owner.partition}@{owner.seq - 1}")
+            event = e.Event(replace(body, relayed=True))
+            for partition in range(self._partitions):
+                if partition != owner.partition:
+                    owner.unnumbered(self._topics.commands, partition, about, event)
+        return Taken(None, events)
+
+    def _resolve(self, owner: Owner, job_id: str, body: e.ResolveCommand) -> Taken:
+        """An effect's outcome on a person's word; on the trace of the job that started the call last."""
+        known = owner.states.idempotency_at(body.key)
+        holder = job_id if known is None else known[1].job_id
+        head, job = owner.states.head(holder), owner.states.job(holder)
+        events = decide_resolve(known, job, body, self._answer_refusal(body))
+        if head is None or job is None:
+            owner.append(About(None, 0, job_id.encode()), events)
+        else:
+            owner.append(About.job(holder, head, job.attempt, owner.partition, job.last_seq), events)
+        return Taken(None, events)
+
+    def _answer_refusal(self, body: e.ResolveCommand) -> str | None:
+        """Why an answer cannot be recorded: checked as an effect's own is, since any producer may have sent it."""
+        data, ref = body.answer, body.answer_ref
+        if ref is None:
+            limit = self._deployment.settings.body_limit_bytes
+            if data is not None and len(data) > limit:
+                return f"the answer has {len(data)} bytes, over the limit of {limit}; it belongs in the blob store"
+            return None if data is None else answer_refusal(data)
+        if self._deployment.blobs is None:
+            return f"the answer {ref} is in a blob store, but this worker has none (--blobs)"
+        try:
+            return answer_refusal(self._deployment.blobs.get(ref))
+        except BlobMissing as error:
+            return str(error)
 
     def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
         event = e.Event(

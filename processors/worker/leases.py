@@ -7,7 +7,6 @@ own resource is held implicitly for its attempt; `ctx.lease` on it gives the sam
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,8 +14,8 @@ from rewindq.engine.core import events as e
 from rewindq.engine.effects.errors import AttemptEnded, LeaseUnavailable
 from rewindq.engine.runtime.context import LeaseHandle
 
-from .queue import ReadyQueue
 from .run import Run
+from .waiting import Place, WaitQueues
 
 
 class _Held(NamedTuple):
@@ -29,42 +28,53 @@ class _Held(NamedTuple):
     timer: list[asyncio.TimerHandle]
 
 
-class _Waiter(NamedTuple):
-    run: Run
-    granted: asyncio.Future[None]
+class _Waiter:
+    """An attempt that waits. Implements `Waiter`."""
+
+    def __init__(self, run: Run) -> None:
+        self.job_id = run.job_id
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run = run
+
+    def alive(self) -> bool:
+        """Whether it still waits."""
+        return not self.granted.done() and not self._run.closed
+
+    def grant(self) -> None:
+        """The resource is held for it from now on."""
+        self.granted.set_result(None)
 
 
 class Leases:
     """Explicit leases of one worker, by (partition, resource)."""
 
-    def __init__(self, queues: dict[int, ReadyQueue], wake: Callable[[], None]) -> None:
-        self._queues = queues
+    def __init__(self, waits: WaitQueues, wake: Callable[[], None]) -> None:
+        self._waits = waits
         self._wake = wake
         self._held: dict[tuple[int, str], _Held] = {}
-        self._waiting: dict[tuple[int, str], deque[_Waiter]] = {}
 
     async def acquire(self, run: Run, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """Holds a resource for the run, waiting up to `wait` seconds. Raises LeaseUnavailable naming the holder."""
         if resource == run.head.resource and run.token is not None:
             return LeaseHandle(resource, run.token)
-        queue = self._queues[run.owner.partition]
+        place = Place(run.owner.partition, resource)
         asked = run.clock.monotonic()
-        holder = queue.holder(resource)
+        holder = self._waits.holder(place)
         if holder is not None:
             requested = e.LeaseRequested(int(ttl * 1000), holder)
             run.flush((e.Event(requested, step=step, resource=resource),))
             self._wake()
             await self._wait(run, step, resource, wait, holder)
             if run.closed:
-                queue.free(resource)
+                self._waits.freed(place)
                 raise AttemptEnded("the attempt ended while it waited for a lease")
-        queue.hold(resource, run.job_id)
+        self._waits.hold(place, run.job_id)
         return self._grant(run, step, resource, ttl, int((run.clock.monotonic() - asked) * 1000))
 
     async def _wait(self, run: Run, step: str, resource: str, wait: float, holder: str) -> None:
-        place = (run.owner.partition, resource)
-        waiter = _Waiter(run, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(place, deque()).append(waiter)
+        place = Place(run.owner.partition, resource)
+        waiter = _Waiter(run)
+        self._waits.join(place, waiter)
         try:
             async with asyncio.timeout(wait):
                 await waiter.granted
@@ -77,12 +87,10 @@ class Leases:
         except asyncio.CancelledError:
             if waiter.granted.done() and not waiter.granted.cancelled():
                 # Granted in the very moment: nobody will use it.
-                self.freed(*place)
+                self._waits.freed(place)
             raise
         finally:
-            waiting = self._waiting.get(place)
-            if waiting is not None and waiter in waiting:
-                waiting.remove(waiter)
+            self._waits.leave(place, waiter)
 
     def _grant(self, run: Run, step: str, resource: str, ttl: float, waited: int) -> LeaseHandle:
         known = run.owner.states.lease(resource)
@@ -147,26 +155,12 @@ class Leases:
                 held.handle.lost = True
                 held.timer[0].cancel()
                 del self._held[place]
-        for place in [p for p in self._waiting if p[0] == partition]:
-            del self._waiting[place]
 
     def _forget(self, held: _Held) -> None:
         held.timer[0].cancel()
         held.run.leases.discard(held.handle.resource)
         self._held.pop((held.run.owner.partition, held.handle.resource), None)
-        self.freed(held.run.owner.partition, held.handle.resource)
-
-    def freed(self, partition: int, resource: str) -> None:
-        """A resource is free: the longest waiting lease request gets it, else the next job of it."""
-        waiting = self._waiting.get((partition, resource))
-        while waiting:
-            waiter = waiting.popleft()
-            if not waiter.granted.done() and not waiter.run.closed:
-                self._queues[partition].hold(resource, waiter.run.job_id)
-                waiter.granted.set_result(None)
-                return
-        self._waiting.pop((partition, resource), None)
-        self._queues[partition].free(resource)
+        self._waits.freed(Place(held.run.owner.partition, held.handle.resource))
 
     def token_of(self, run: Run, resource: str) -> int | None:
         """The token under which the run holds a resource."""

@@ -160,6 +160,10 @@ class Owner:
             self._code_version,
         )
 
+    def heard(self, lamport: int) -> None:
+        """What comes next happens after an event of another partition."""
+        self.lamport = max(self.lamport, lamport)
+
     def add(self, append: Append) -> None:
         """Adds a record for another topic (a child job, a forwarded submission, an investigation entry)."""
         self._appends.append(append)

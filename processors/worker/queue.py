@@ -73,7 +73,7 @@ class ReadyQueue:
         self._blocks: dict[str, int] = {}
         self._blocked: dict[str, list[Ready]] = {}
         self._behind: set[str] = set()
-        self._unknown: set[str] = set()
+        self._unknown: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._members)
@@ -141,7 +141,7 @@ class ReadyQueue:
     def _step_aside(self, entry: Ready, full_types: frozenset[str] | set[str]) -> bool:
         resource = entry.resource
         if self._known is not None and entry.type not in self._known:
-            self._unknown.add(entry.job_id)
+            self._unknown[entry.job_id] = entry.type
             self._on_unknown(entry)
             return True
         if resource is not None:
@@ -164,9 +164,18 @@ class ReadyQueue:
         """Forgets a waiting job (cancelled)."""
         self._members.discard(job_id)
         self._behind.discard(job_id)
-        self._unknown.discard(job_id)
+        self._unknown.pop(job_id, None)
 
     # --- resources ---
+
+    def withdraw(self, job_type: str) -> None:
+        """Forgets all waiting jobs of a type (quarantined)."""
+        asides = (self._resource_aside, self._type_aside, self._group_aside, self._blocked)
+        found = [self._heap, *(entries for aside in asides for entries in aside.values())]
+        gone = {entry.job_id for entries in found for entry in entries if entry.type == job_type}
+        gone.update(job_id for job_id, name in self._unknown.items() if name == job_type)
+        for job_id in gone:
+            self.remove(job_id)
 
     def holder(self, resource: str) -> str | None:
         """Who holds a resource now."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.rate import Bucket, Rate
-from rewindq.engine.runtime.app import App, rate_key
+from rewindq.engine.runtime.app import App
+from rewindq.engine.runtime.rules import rate_key
 
 from .queue import ReadyQueue
 

@@ -15,6 +15,7 @@ from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import App
 
 from .attempts import Attempts
+from .compensating import undo_in
 from .intake import Intake, Taken
 from .owner import About, Owner
 from .unknown import note
@@ -49,14 +50,15 @@ def _lost(owner: Owner, job_id: str, app: App, attempts: Attempts, intake: Intak
     job_type = app.types.get(head.type)
     about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
     reason = f"its worker {job.worker} no longer owns partition {owner.partition}"
-    events = decide_lost(job, job_type.max_lost if job_type is not None else MAX_LOST, reason)
+    max_lost = job_type.max_lost if job_type is not None else MAX_LOST
+    events = decide_lost(job, max_lost, reason, undo_in(owner, job_id))
     events = with_block(events, job, head.resource, job_type is not None and job_type.blocks_key)
     owner.append(about, (*doubts(owner.states.open_effects(job_id), "its worker was lost in the call"), *events))
     if isinstance(events[-1].body, e.MovedToInvestigation):
         intake.investigate(owner, about, events[-1])
-        attempts.see_block(owner, head.resource)
     else:
         attempts.requeue(owner, job_id)
+    attempts.limits.see_block(owner, head.resource)
 
 
 def release_held(owner: Owner, app: App, intake: Intake) -> Iterator[Taken]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from rewindq.engine.core.events import Event
+from rewindq.engine.core.events import CancelRequested, Event
 from rewindq.engine.core.state import JobHead
 from rewindq.engine.ports.clock import Clock
 from rewindq.engine.runtime.app import JobType
@@ -40,8 +40,12 @@ class Run:
         self.leases: set[str] = set()
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
+        #: Ends the attempt whose time is over but whose thread runs on; told whether the thread has ended.
+        self.overdue: Callable[[bool], None] | None = None
+        self.cancelled: CancelRequested | None = None
         self._buffer: list[Event] = []
-        self._last_seq = owner.seq - 1
+        self.last_seq = owner.seq - 1
+        self._requests = 0
 
     @property
     def duration(self) -> int:
@@ -53,9 +57,19 @@ class Run:
         """Whether events wait to be decided."""
         return bool(self._buffer)
 
+    def next_request(self) -> str:
+        """An id for a request to another partition."""
+        self._requests += 1
+        return f"{self.job_id}/{self.attempt}/{self._requests}"
+
     def record(self, event: Event) -> None:
         """Buffers an event that changes nothing others can see."""
         self._buffer.append(event)
+
+    def settle(self, key: str) -> None:
+        """Decides the buffer when it tells of the effect with this key: what comes next depends on it."""
+        if any(getattr(event.body, "key", None) == key for event in self._buffer):
+            self.flush()
 
     def flush(self, events: Iterable[Event] = ()) -> None:
         """Decides the buffered events and these."""
@@ -63,8 +77,8 @@ class Run:
         if not self._buffer:
             return
         decided, self._buffer = self._buffer, []
-        about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self._last_seq)
-        self._last_seq = self.owner.append(about, decided) - 1
+        about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self.last_seq)
+        self.last_seq = self.owner.append(about, decided) - 1
 
     def close(self) -> None:
         """The attempt is over: whatever its handler still asks for is refused."""

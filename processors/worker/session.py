@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,17 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.compensate import current_key
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import scrub, scrub_text
-from rewindq.engine.effects.errors import AttemptEnded, BadStep, NotHere, WriteRefused
+from rewindq.engine.effects.errors import AttemptEnded, BadStep, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
+from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.cache import read_cache
+from rewindq.engine.runtime.compensations import reference
 from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from rewindq.engine.runtime.deployment import BodyTooLarge
 from rewindq.engine.runtime.failures import classify
 
 from .leases import Leases
@@ -34,33 +37,41 @@ class LiveSession:
 
     mode = "live"
 
-    def __init__(self, run: Run, attempts: Attempts, pool: Executor) -> None:
+    def __init__(self, run: Run, attempts: Attempts, threads: Threads) -> None:
         self._run = run
         self._attempts = attempts
         self._deployment = attempts.deployment
         self._leases: Leases = attempts.leases
+        self._remote = attempts.remote
         self.job_id = run.job_id
         self.attempt = run.attempt
         self.trace_id = run.head.trace_id or run.job_id
         self.key = run.head.key
         self.token = run.token
-        self._pool = pool
+        self._threads = threads
 
     @cached_property
+    def _random(self) -> random.Random:
+        return random.Random(f"{self.job_id}/{self.attempt}")
+
+    @property
     def random(self) -> random.Random:
         """Seeded by the job and the attempt."""
-        return random.Random(f"{self.job_id}/{self.attempt}")
+        self._alive()
+        return self._random
 
     @cached_property
     def _gate(self) -> Gate:
         app = self._attempts.app
-        return Gate(self._run.clock, lambda error: classify(app, error), self, PermitJournaled(), self._pool)
+        return Gate(self._run.clock, lambda error: classify(app, error), self, PermitJournaled(), self._threads)
 
     # --- state ---
 
-    def load(self, step: str, key: str) -> Aggregate:
-        """Reads an aggregate's newest version."""
-        self._check(step, key)
+    async def load(self, step: str, key: str) -> Aggregate:
+        """Reads an aggregate's newest version, wherever it is at home."""
+        self._alive()
+        if not self._at_home(key):
+            return await self._remote.load(self._run, step, key)
         found = self._run.owner.states.aggregate(key)
         self._run.record(
             e.Event(
@@ -73,9 +84,12 @@ class LiveSession:
         )
         return Aggregate(key, found.version, dict(found.data))
 
-    def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
+    async def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
         """Writes fields on an expected version."""
-        self._check(step, key)
+        self._alive()
+        self._sure_of_leases()
+        if not self._at_home(key):
+            return await self._remote.save(self._run, step, key, changes, expected)
         states = self._run.owner.states
         current = states.aggregate(key)
         token = self._run.token if key == self._run.head.resource else self._leases.token_of(self._run, key)
@@ -97,15 +111,21 @@ class LiveSession:
     async def effect(self, call: EffectCall) -> Any:
         """Performs an effect through the gate."""
         self._alive()
-        if self._leases.any_lost(self._run):
-            raise AttemptEnded("a lease was lost")
+        self._sure_of_leases()
         return await self._gate.perform(call)
+
+    def current_key(self, key: str) -> str:
+        """The key under which the effect is called now."""
+        return current_key(key, self._run.owner.states.idempotency_at)
 
     def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
         """What the recorded state allows."""
         self._alive()
         if self._run.secrets and request.meta is not None:
             request = request._replace(meta=scrub(request.meta, self._run.secrets))
+        if request.compensation is not None:
+            request = self._with_compensation(request, request.compensation)
+        self._run.settle(request.key)
         states = self._run.owner.states
         unstable = d.unstable_key(states.open_effects(self.job_id), request)
         if unstable is not None:
@@ -118,6 +138,20 @@ class LiveSession:
             self._run.flush((decision.event,))
             self._attempts.wake()
         return decision
+
+    def _with_compensation(self, request: d.EffectRequest, given: bytes) -> d.EffectRequest:
+        """The request with what undoes it as it is recorded: in the blob store where it is large."""
+        if scrub(given, self._run.secrets) != given:
+            raise BadStep(
+                f"effect {request.name!r}: compensate= records the arguments, and one holds a secret of the payload; "
+                "pass a reference, and let the compensation look the secret up",
+                step=request.step,
+            )
+        try:
+            inline, ref = self._deployment.large(given)
+        except BodyTooLarge as error:
+            raise BadStep(f"effect {request.name!r}: what undoes it: {error}", step=request.step) from error
+        return request._replace(compensation=inline, compensation_ref=ref)
 
     def _holder_runs(self, known: s.Idempotency) -> bool:
         if known.job_id == self.job_id:
@@ -136,10 +170,14 @@ class LiveSession:
 
     def answer_of(self, record: s.Idempotency) -> bytes | None:
         """A recorded answer's bytes."""
-        if record.answer_ref is None:
-            return record.answer
+        return self.stored(record.answer, record.answer_ref)
+
+    def stored(self, inline: bytes | None, ref: str | None) -> bytes | None:
+        """A recorded body, fetched from the blob store where it is large. Raises BlobMissing."""
+        if ref is None:
+            return inline
         assert self._deployment.blobs is not None
-        return self._deployment.blobs.get(record.answer_ref)
+        return self._deployment.blobs.get(ref)
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
         """Records the outcome."""
@@ -158,7 +196,7 @@ class LiveSession:
         self._outcome(request, e.EffectInDoubt(request.key, reason, duration_ms), "fail")
 
     def _outcome(self, request: d.EffectRequest, body: e.Body, status: e.Status) -> None:
-        if self._run.closed:
+        if self._run.closed and self._run.overdue is None:
             raise AttemptEnded("the attempt ended while the call was under way")
         self._run.record(
             e.Event(body, step=request.step, status=status, side_effect=request.name, elapsed=self._elapsed())
@@ -170,6 +208,10 @@ class LiveSession:
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
         return self._attempts.app.type_of(handler_or_type)
+
+    def compensation(self, given: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A compensation's name in the log."""
+        return reference(self._attempts.app, given, args, kwargs)
 
     def decide(self, step: str, value: bytes, because: bytes | None) -> None:
         """Records a decision."""
@@ -188,12 +230,14 @@ class LiveSession:
 
     def acquire(self, step: str, resource: str, ttl: float, wait: float) -> Awaitable[LeaseHandle]:
         """Acquires a lease."""
-        self._check(step, resource)
-        return self._leases.acquire(self._run, step, resource, ttl, wait)
+        self._alive()
+        leases = self._leases if self._at_home(resource) else self._remote
+        return leases.acquire(self._run, step, resource, ttl, wait)
 
     def release(self, lease: LeaseHandle) -> None:
         """Gives it back."""
-        self._leases.release(self._run, lease)
+        if not self._remote.release(self._run, lease):
+            self._leases.release(self._run, lease)
 
     def now_us(self, step: str) -> int:
         """The wall time, recorded."""
@@ -231,12 +275,10 @@ class LiveSession:
         if self._run.closed:
             raise AttemptEnded(f"attempt {self.attempt} of {self.job_id} is over")
 
-    def _check(self, step: str, key: str) -> None:
-        self._alive()
-        place = partition_for(key.encode(), self._deployment.partitions)
-        if place != self._run.owner.partition:
-            raise NotHere(
-                f"{step}: {key} is at home on partition {place}, this job runs on {self._run.owner.partition}; "
-                "give the job the resource's key, or move this step into a job of that resource",
-                step=step,
-            )
+    def _sure_of_leases(self) -> None:
+        """A worker that may have lost a lease starts no effect and writes nothing."""
+        if self._leases.any_lost(self._run) or self._remote.any_lost(self._run):
+            raise AttemptEnded("a lease was lost")
+
+    def _at_home(self, key: str) -> bool:
+        return partition_for(key.encode(), self._deployment.partitions) == self._run.owner.partition

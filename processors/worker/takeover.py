@@ -1,7 +1,7 @@
 """Taking a partition over: open its store, fold the log's tail, fence older writers, and be the one that won.
 
 1. Open the store. Another process may still be closing it: wait, bounded, and then go on in a copy, since its owner may
-   be frozen. A damaged store is set aside.
+   be frozen. A damaged store is set aside. See `engine/store/generations.py`.
 2. Fold the log to its end, so that the newest epoch is known.
 3. Append a fence with the next epoch to both event topics.
 4. Fold up to and past the fences. Whoever's fence came first in both topics owns the epoch; who lost tries again.
@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 import structlog
 
+from rewindq.engine.core import events as e
 from rewindq.engine.core.names import Topics
 from rewindq.engine.ports.log import Fenced, Turn
-from rewindq.engine.ports.store import Store, StoreDamaged, StoreInUse
+from rewindq.engine.ports.store import Store, StoreInUse
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.quarantines import queued_commands
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.store import generations
-from rewindq.engine.store.opener import open_store, set_aside
 
 from .owner import Owner, fence
 
@@ -33,11 +34,15 @@ FENCE_TRIES = 5
 
 
 class Taken(NamedTuple):
-    """A partition that is owned and caught up: its owner, and where its inputs go on."""
+    """A partition that is owned and caught up: its owner, and where its inputs go on.
+
+    `quarantines` stand further on among its inputs, and hold before anything is started.
+    """
 
     owner: Owner
     inputs: dict[str, int]
     events: int
+    quarantines: list[e.QuarantineCommand | e.LiftCommand]
 
 
 def take_over(
@@ -69,6 +74,7 @@ def take_over(
     except BaseException:
         store.close()
         raise
+    generations.clean(deployment.partition_folder(partition))
     for item in tail.stale:
         log.warning("stale record ignored", topic=item.topic, offset=item.offset, reason=item.stale)
     owner = Owner(
@@ -84,16 +90,16 @@ def take_over(
         clock=deployment.clock,
     )
     owner.inputs = _inputs(deployment, topics, partition, owner)
-    return Taken(owner, dict(owner.inputs), events)
+    quarantines = [queued.body for queued in queued_commands(deployment, partition, owner.inputs[topics.commands])]
+    return Taken(owner, dict(owner.inputs), events, quarantines)
 
 
 def _open(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> Store:
     folder = deployment.partition_folder(partition)
     waited = 0.0
     while True:
-        path = generations.current(folder)
         try:
-            store = open_store(str(path), branch="", partition=partition)
+            return generations.open_current(folder, branch="", partition=partition)
         except StoreInUse as error:
             if waited >= STORE_WAIT:
                 log.warning("its former owner keeps the store open; going on in a copy", reason=str(error))
@@ -101,11 +107,6 @@ def _open(deployment: Deployment, partition: int, pause: Callable[[float], objec
                 waited = 0.0
             pause(0.05)
             waited += 0.05
-        except StoreDamaged as error:
-            log.warning("store set aside", kept=set_aside(str(path)), reason=str(error))
-        else:
-            generations.clean(folder)
-            return store
 
 
 def _fold(deployment: Deployment, partition: int, store: Store) -> tuple[Tail, int]:

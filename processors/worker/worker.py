@@ -16,32 +16,32 @@ from functools import partial
 
 import structlog
 
-from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
-from rewindq.engine.ports.log import AppendRefused, Fenced, LogError, LogUnavailable, Member, OutcomeUnknown, Record
+from rewindq.engine.ports.log import LogError, Member
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 
+from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
 from .committer import Committer
+from .home import Home
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
-from .intake import Taken as TakenIn
 from .owner import Owner
-from .queue import ReadyQueue, age
+from .patience import see_waiting
+from .queue import ReadyQueue
 from .report import Report, WorkerOptions
 from .revive import release_held, revive
 from .run import Run
 from .takeover import Taken, take_over
+from .takeovers import RETRY_DELAY, Takeovers
 from .timers import Timers
 
 log = structlog.get_logger(__name__)
 
 #: Waiting jobs of one partition kept in memory; beyond, its inputs stay on the log until there is room.
 READY_MAX = 20_000
-#: A partition whose commit or takeover failed is taken over anew after this many seconds.
-RETRY_DELAY = 0.2
 #: A hand-over waits no longer than this for what runs, whatever the grace, in seconds: the group waits with it.
 HAND_OVER_GRACE = 10.0
 #: Records taken in between two commits, so that a large backlog does not make one endless turn.
@@ -55,21 +55,24 @@ class Worker:
         self.deployment = deployment
         self.options = options
         self.worker_id = f"{options.name}-{os.getpid()}-{os.urandom(3).hex()}"
-        self.report = Report()
+        self.report = Report(worker=self.worker_id)
         self.failure: BaseException | None = None
         self._loaded = loaded
         self._wakeup = asyncio.Event()
         self._owners: dict[int, Owner] = {}
         self._paused: set[int] = set()
-        self._taking: set[int] = set()
         self._releasing: set[int] = set()
         self._starting: list[Run] = []
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
+        self._committing: list[Owner] = []
         self._idle = IdleWatch(deployment.log, self._owners, self._stuck, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
-        self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options.threads)
+        self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options)
+        self._scheduler = Scheduler(deployment, loaded.app)
+        self._home = Home(deployment, self._attempts.waits, self.wake)
+        self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._order: deque[int] = deque()
 
     # --- life ---
@@ -77,12 +80,13 @@ class Worker:
     async def run(self, until: Callable[[Report], bool] | None = None) -> Report:
         """Runs until `stop`, or until `until(report)` is true. Raises what made the worker unable to go on."""
         loop = asyncio.get_running_loop()
-        self._inbox = Inbox(loop, self.wake, self._release_partitions)
         topics = self.deployment.topics
+        self._inbox = Inbox(loop, self.wake, self._release_partitions, urgent=topics.commands)
         self._member: Member = self.deployment.log.join(
             self.deployment.group, (topics.jobs, topics.commands), self._inbox, name=self.worker_id
         )
         self._committer = Committer(self._member)
+        self._takeovers = Takeovers(self._inbox, self._take_over, self._adopt, self._fail, self.wake)
         self._inbox.start(self._member)
         try:
             while not self._stopping and self.failure is None:
@@ -126,48 +130,35 @@ class Worker:
             return 0.05
         now = self.deployment.clock.now_us()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
+        scheduled = self._scheduler.next_in()
         # Without a place, what runs wakes the loop when it ends.
         room = len(self._attempts.running) < self.options.concurrency
-        longest = self._attempts.until_rate(0.5) if room else 0.5
-        return max(0.0, min([longest, *((due - now) / 1e6 for due in dues)]))
+        longest = self._attempts.limits.until_rate(0.5) if room else 0.5
+        return max(
+            0.0, min([longest, *((due - now) / 1e6 for due in dues), *([] if scheduled is None else [scheduled])])
+        )
 
     # --- gather ---
 
     def _gather(self) -> None:
-        self._attempts.age = age(self.deployment.clock.monotonic())
+        self._attempts.limits.tick()
         for partition in self._inbox.new_partitions():
-            self._begin_takeover(partition)
+            if partition not in self._owners:
+                self._takeovers.begin(partition)
         for record in self._inbox.take(INTAKE_MAX):
             owner = self._owners.get(record.partition)
             if owner is not None:
-                self._take(owner, record)
+                self._attempts.follow(owner, self._intake.take(owner, record))
         now = self.deployment.clock.now_us()
+        self._attempts.holds.settle(now)
         for partition, timers in self._attempts.timers.items():
             for due, job_id in timers.due(now):
                 self._due(self._owners[partition], job_id, due)
+        self._scheduler.plan()
         self._start_ready()
-        self._attempts.see_waiting(self._owners.values())
+        see_waiting(self._attempts, self._intake, self._owners.values())
         self._attempts.flush_dirty()
         self._pace()
-
-    def _take(self, owner: Owner, record: Record) -> None:
-        self._follow(owner, self._intake.take(owner, record))
-
-    def _follow(self, owner: Owner, taken: TakenIn) -> None:
-        if taken.job_id is None:
-            return
-        first, last = taken.events[0].body, taken.events[-1].body
-        if isinstance(first, e.JobAccepted) and isinstance(last, e.JobAccepted | e.UniqueTaken):
-            if first.due is None:
-                self._attempts.requeue(owner, taken.job_id)
-            else:
-                self._attempts.timers[owner.partition].add(first.due, taken.job_id)
-        elif isinstance(first, e.RetryRequested):
-            self._attempts.requeue(owner, taken.job_id)
-        elif isinstance(first, e.CancelRequested):
-            self._attempts.cancel(taken.job_id, first)
-        elif isinstance(first, e.JobCancelled):
-            self._attempts.forget(owner, taken.job_id)
 
     def _due(self, owner: Owner, job_id: str, due: int) -> None:
         job = owner.states.job(job_id)
@@ -184,7 +175,7 @@ class Worker:
             if partition in self._releasing:
                 empty += 1
                 continue
-            entry = self._attempts.queues[partition].pop(self._attempts.full_types())
+            entry = self._attempts.queues[partition].pop(self._attempts.limits.full_types(self._attempts.by_type))
             if entry is None:
                 empty += 1
                 continue
@@ -195,15 +186,17 @@ class Worker:
                 room -= 1
 
     def _pace(self) -> None:
+        # Commands are always read: a quarantine must get through when its jobs have filled the queue.
+        inputs = (self.deployment.topics.jobs,)
         for partition in self._owners:
-            # What is stuck may wait for days: it must not keep the commands out that would set it free.
-            waiting = self._attempts.pressing(partition)
+            # What is stuck, or waits for its rate, may wait for days: it must not keep other jobs out.
+            waiting = self._attempts.limits.pressing(partition)
             if waiting > READY_MAX and partition not in self._paused:
                 self._paused.add(partition)
-                self._member.pause(partition)
+                self._member.pause(partition, inputs)
             elif waiting < READY_MAX // 2 and partition in self._paused:
                 self._paused.discard(partition)
-                self._member.unpause(partition)
+                self._member.unpause(partition, inputs)
 
     # --- commit ---
 
@@ -214,6 +207,7 @@ class Worker:
         if owners:
             starting, self._starting = self._starting, []
             ended = self._attempts.take_ended()
+            self._committing = owners
             self._commit = asyncio.get_running_loop().create_task(self._run_commit(owners, starting, ended))
 
     async def _run_commit(self, owners: list[Owner], starting: list[Run], ended: Counter[str]) -> None:
@@ -234,48 +228,29 @@ class Worker:
             self.failure = error
         finally:
             self._commit = None
+            self._committing = []
             self.wake()
 
     # --- ownership ---
 
-    def _begin_takeover(self, partition: int) -> None:
-        if partition in self._taking or partition in self._owners:
-            return
-        self._taking.add(partition)
-        asyncio.get_running_loop().create_task(self._take_over(partition))
-
-    async def _take_over(self, partition: int) -> None:
-        loop = asyncio.get_running_loop()
-        stop = threading.Event()
-        work = partial(
-            take_over,
+    def _take_over(self, partition: int) -> Taken:
+        return take_over(
             self.deployment,
             self._committer.commit_now,
             partition,
             worker_id=self.worker_id,
             code_version=self._loaded.code_version,
-            pause=stop.wait,
+            pause=threading.Event().wait,
         )
-        try:
-            taken: Taken = await loop.run_in_executor(None, work)
-        except (Fenced, OutcomeUnknown, AppendRefused, LogUnavailable) as error:
-            # What passes on during its takeover is its next owner's business.
-            if self._inbox.owns(partition):
-                log.warning("takeover failed; trying again", partition=partition, error=str(error))
-                loop.call_later(RETRY_DELAY, self._inbox.rejoin, [partition])
-        except Exception as error:  # noqa: BLE001 - told to the operator by the daemon, with what to do
-            self.failure = error
-        else:
-            if self._inbox.owns(partition) and not self._stopping:
-                self._adopt(partition, taken)
-            else:
-                taken.owner.store.close()
-        finally:
-            self._taking.discard(partition)
-            self.wake()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
 
     def _adopt(self, partition: int, taken: Taken) -> None:
         owner = taken.owner
+        if self._stopping or not self._inbox.owns(partition):
+            owner.store.close()
+            return
         self._owners[partition] = owner
         self._order.append(partition)
         found = self._intake.unknown.found
@@ -283,10 +258,14 @@ class Worker:
             self._loaded.app.types, lambda entry: found(partition, entry.job_id, entry.type)
         )
         self._attempts.timers[partition] = Timers(owner.store)
-        self._attempts.rates.adopt(partition, self.deployment.clock.monotonic())
+        for command in taken.quarantines:
+            self._intake.quarantine(owner, command)
+        self._home.adopt(owner)
+        self._attempts.limits.rates.adopt(partition, self.deployment.clock.monotonic())
         revive(owner, self._loaded.app, self._attempts, self._intake)
         for taken_in in release_held(owner, self._loaded.app, self._intake):
-            self._follow(owner, taken_in)
+            self._attempts.follow(owner, taken_in)
+        self._scheduler.adopt(owner)
         self._member.start(partition, taken.inputs)
         log.info("partition taken", partition=partition, epoch=owner.epoch, folded=taken.events)
 
@@ -299,9 +278,13 @@ class Worker:
             self._attempts.abandon(run)
         self._starting = [run for run in self._starting if run.owner is not owner]
         self._attempts.leases.drop_partition(partition)
+        self._attempts.holds.drop(owner)
+        self._scheduler.drop(partition)
+        self._attempts.waits.drop_partition(partition)
+        self._home.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
         self._intake.unknown.drop(partition)
-        self._attempts.rates.drop(partition)
+        self._attempts.limits.rates.drop(partition)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)
         self._order.remove(partition)
@@ -313,30 +296,39 @@ class Worker:
         When ownership is lost already there is nothing to wait for. A takeover under way ends before the next begins.
         """
         self._releasing.update(partitions)
-        deadline = self.deployment.clock.monotonic() + (0.0 if lost else min(self.options.grace, HAND_OVER_GRACE))
-        while self._in_use(partitions, runs=not lost) and self.deployment.clock.monotonic() < deadline:
+        clock = self.deployment.clock.monotonic
+        began = clock()
+        deadline = began + (0.0 if lost else min(self.options.grace, HAND_OVER_GRACE))
+        while self._in_use(partitions, runs=not lost) and clock() < deadline:
             await asyncio.sleep(0.02)
         if not lost:
             owned = [self._owners[p] for p in partitions if p in self._owners]
             for run in [r for r in self._attempts.running.values() if r.owner in owned]:
                 self._attempts.hand_back(run, "the partition passes to another worker")
             await self._commit_all(owned)
-        while self._commit is not None:
+        while self._commit is not None and any(owner.partition in partitions for owner in self._committing):
             await asyncio.wait([self._commit])
         for partition in partitions:
             self._drop(partition)
         self._releasing.difference_update(partitions)
+        if not lost:
+            self._handed_over(partitions, clock() - began)
+
+    def _handed_over(self, partitions: list[int], seconds: float) -> None:
+        self.report.handed_over(seconds)
+        log.info("partitions handed over", partitions=partitions, seconds=round(seconds, 3))
 
     def _in_use(self, partitions: list[int], *, runs: bool) -> bool:
         """Whether a takeover or, with `runs`, a handler is under way on one of these."""
-        if any(partition in self._taking for partition in partitions):
+        if self._takeovers.any_of(partitions):
             return True
         return runs and any(run.owner.partition in partitions for run in self._attempts.running.values())
 
     async def _commit_all(self, owners: list[Owner]) -> None:
-        """Commits until these owners have nothing left, the commit under way included."""
-        while self._commit is not None or any(
-            owner.has_work for owner in owners if self._owners.get(owner.partition) is owner
+        """Commits until these owners have nothing left; what others commit meanwhile is not waited for."""
+        while any(
+            owner in self._committing or (owner.has_work and self._owners.get(owner.partition) is owner)
+            for owner in owners
         ):
             self._start_commit()
             if self._commit is not None:
@@ -346,9 +338,10 @@ class Worker:
 
     async def _drain(self) -> None:
         self._stopping = True
-        deadline = self.deployment.clock.monotonic() + self.options.grace
-        while self._attempts.running and self.failure is None:
-            left = deadline - self.deployment.clock.monotonic()
+        clock = self.deployment.clock.monotonic
+        began, waited_for = clock(), len(self._attempts.running)
+        while (self._attempts.running or self._takeovers) and self.failure is None:
+            left = began + self.options.grace - clock()
             if left <= 0:
                 break
             self._attempts.flush_dirty()
@@ -363,6 +356,8 @@ class Worker:
             self._attempts.hand_back(run, "orderly shutdown")
         if self.failure is None:
             await self._commit_all(list(self._owners.values()))
+            if waited_for:
+                self._handed_over(sorted(self._owners), clock() - began)
         self._update_report()
 
     async def _close(self) -> None:
@@ -384,12 +379,13 @@ class Worker:
         queues = self._attempts.queues.values()
         report.blocked = sum(queue.blocked for queue in queues)
         report.unknown = sum(queue.unknown for queue in queues) + self._intake.unknown.count()
+        report.held = sum(owner.states.held() for owner in self._owners.values())
         report.idle = self._idle.look()
 
     def _stuck(self, partition: int) -> int:
         return self._attempts.queues[partition].stuck
 
     def _is_busy(self) -> bool:
-        if self._commit is not None or self._taking or self._inbox.busy or not self._owners:
+        if self._commit is not None or self._takeovers or self._inbox.busy or not self._owners:
             return True
         return not self._inbox.owns_only(self._owners)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,22 @@ def shell(tmp_path: Path) -> Shell:
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A folder in which jobs have run: deposits d1, d2 (succeeded), d3 (investigation), echo e1; e2 is delayed.
 
     Tests only read it.
     """
-    folder = tmp_path_factory.mktemp("bank")
+    return filled(tmp_path_factory.mktemp("bank"))
+
+
+@pytest.fixture
+def own_bank(tmp_path: Path) -> Shell:
+    """The same for one test, which may change it."""
+    return filled(tmp_path)
+
+
+def filled(folder: Path) -> Shell:
+    """Runs the jobs of `bank` in a folder."""
     shop = Shop(folder / ".rewindq", app, partitions=2)
     with Client(deployment=shop.deployment, app=app) as client:
         for number, amount in enumerate(["1.10", "2.20", "-1"], 1):
@@ -35,4 +44,4 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         client.submit("echo", {"text": "later"}, job_id="e2", delay=3600)
     shop.run(until=lambda report: report.processed == 4)
     shop.deployment.close()
-    yield Shell(folder)
+    return Shell(folder)

@@ -42,7 +42,7 @@ def test_a_running_worker_is_scraped_where_it_was_told(shell: Shell, host: str, 
     worker = shell.start("worker", "--app", APP, "--metrics-port", str(port), *given)
     try:
         refused = ["deposit", "--payload", '{"account": "a", "amount": 0}', "--wait"]
-        assert shell.run_inside("submit", "echo", "--wait").code == 0
+        assert shell.run_inside("submit", "echo", "--payload", "{}", "--wait").code == 0
         assert shell.run_inside("submit", *refused).code == 1
         samples = scrape(host, port)
         with pytest.raises(urllib.error.URLError):
@@ -57,6 +57,7 @@ def test_a_running_worker_is_scraped_where_it_was_told(shell: Shell, host: str, 
     assert samples["rewindq_turns_total"] > 0
     assert samples["rewindq_records_total"] > 0
     assert samples["rewindq_partitions_owned"] > 0
+    assert samples["rewindq_jobs_held"] == 0
 
 
 def test_a_port_that_is_taken_is_named(shell: Shell) -> None:

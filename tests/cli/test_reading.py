@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 
 import pytest
 from tests.support.cli import Shell
@@ -14,6 +15,7 @@ JOB = {
     "trace_id",
     "type",
     "status",
+    "held",
     "attempt",
     "resource",
     "partition",
@@ -109,10 +111,11 @@ def test_what_is_not_there_ends_with_5_and_one_line(bank: Shell, arguments: tupl
         ("worker", "--app", "tests.support.apps:app", "--processes", "2", "--metrics-port", "1"),
         ("submit", "echo", "--payload", "{"),
         ("submit", "echo", "--payload", "[]"),
-        ("submit", "echo", "--priority", "5000"),
-        ("submit", "echo", "--delay", "soon"),
+        ("submit", "echo", "--payload", "{}", "--priority", "5000"),
+        ("submit", "echo", "--payload", "{}", "--delay", "soon"),
         ("submit", "echo", "--payload", "{}", "-"),
         ("submit", "echo", "payload"),
+        ("submit", "echo"),
         ("jobs", "cancel", "e2"),
         ("jobs", "cancel", "e2", "--reason", " "),
         ("rewind", "worker", "--to", "whenever", "--reason", "x"),
@@ -125,6 +128,39 @@ def test_wrong_usage_ends_with_2(bank: Shell, arguments: tuple[str, ...]) -> Non
     assert shown.code == 2
     assert shown.out == ""
     assert shown.err
+    document = bank.run_inside("--json", *arguments).json
+    assert document.keys() == {"error"}
+    assert document["error"].keys() == {"kind", "message", "exit"}
+    assert document["error"]["exit"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("jobs", "list", "--nosuch"), "No such option: --nosuch"),
+        (("submit",), "Missing argument 'TYPE'."),
+        (("jobs", "list", "--limit", "soon"), "Invalid value for '--limit'"),
+        (("jobs", "nonsense"), "No such command 'nonsense'."),
+        (("jobs",), "Missing command."),
+        ((), "Missing command."),
+    ],
+)
+def test_wrong_usage_is_one_document_too(bank: Shell, arguments: tuple[str, ...], reason: str) -> None:
+    shown = bank.run_inside("--json", *arguments)
+    assert shown.code == 2
+    assert reason in shown.json["error"]["message"]
+    assert reason in shown.err
+
+
+def test_the_word_json_behind_two_dashes_is_no_option(bank: Shell) -> None:
+    shown = bank.run_inside("jobs", "show", "d1", "d2", "--", "--json")
+    assert (shown.code, shown.out) == (2, "")
+
+
+def test_version(bank: Shell) -> None:
+    assert bank.run_inside("--version").out == f"rewindq {metadata.version('rewindq')}\n"
+    for arguments in (("--version", "--json"), ("--json", "--version")):
+        assert bank.run_inside(*arguments).json == {"version": metadata.version("rewindq")}
 
 
 def test_trace(bank: Shell) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import signal
 
 import pytest
+from rich.console import Console
 from tests.support.cli import Shell
 
+from rewindq.engine.core import state as s
+from rewindq.engine.runtime.commands import CommandOutcome, cancel_job
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.past import FoundJob
 from rewindq.engine.runtime.settings import load_settings
+from rewindq.tools.cli.jobs import _print_outcome
 
 APP = "tests.support.apps:app"
 pytestmark = pytest.mark.process
@@ -34,7 +41,7 @@ def test_several_processes_share_the_work(shell: Shell) -> None:
 
 
 def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "first")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "first")
     worker = shell.start("worker", "--app", APP, "--json")
     try:
         waited = shell.run("submit", "echo", "--payload", '{"text": "x"}', "--id", "j1", "--wait", "--json")
@@ -48,6 +55,9 @@ def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
         running = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--json")
         assert running.code == 4
         assert "is running" in running.json["error"]["message"]
+        planned = shell.run_inside("rewind", "worker", "--to", "earliest", "--reason", "x", "--dry-run", "--json")
+        assert planned.code == 0
+        assert len(planned.json["members"]) == 1
     finally:
         worker.send_signal(signal.SIGTERM)
         out, _ = worker.communicate(timeout=60)
@@ -56,18 +66,18 @@ def test_waiting_for_a_job_and_stopping_its_worker(shell: Shell) -> None:
 
 
 def test_a_wait_that_is_over(shell: Shell) -> None:
-    shown = shell.run_inside("submit", "echo", "--wait", "--timeout", "0.2", "--json")
+    shown = shell.run_inside("submit", "echo", "--payload", "{}", "--wait", "--timeout", "0.2", "--json")
     assert shown.code == 1
     assert shown.json["jobs"][0]["status"] == "waiting"
     assert "did not end within 0.2 s" in shown.err
 
 
 def test_commands_are_carried_out_by_a_running_worker(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "later", "--delay", "1h")
     shell.run_inside("submit", "deposit", "--id", "bad", "--payload", '{"account": "a", "amount": 0}')
     worker = shell.start("worker", "--app", APP)
     try:
-        shell.run_inside("submit", "echo", "--wait", "--json")
+        shell.run_inside("submit", "echo", "--payload", "{}", "--wait", "--json")
         cancelled = shell.run("jobs", "cancel", "later", "--reason", "not wanted", "--json")
         assert cancelled.code == 0
         assert (cancelled.json["status"], cancelled.json["command"]["state"]) == ("cancelled", "done")
@@ -84,11 +94,85 @@ def test_commands_are_carried_out_by_a_running_worker(shell: Shell) -> None:
     assert shell.run_inside("jobs", "show", "bad", "--json").json["attempt"] == 2
 
 
+def test_a_person_resolves_an_effect_and_the_job_goes_on(shell: Shell) -> None:
+    shell.run_inside("submit", "wire", "--payload", '{"to": "x y"}', "--id", "w 1")
+    shell.run("worker", "--app", APP, "--until-idle")
+    (effect,) = shell.run_inside("effects", "list", "--in-doubt", "--job", "w 1", "--json").json["effects"]
+    key = effect["key"]
+    assert key in shell.run_inside("effects", "list").out
+    reason = shell.run_inside("jobs", "show", "w 1", "--json").json["failure"]["reason"]
+    assert shlex.split(reason.split("`")[1])[3] == key
+    why = ("--reason", "asked the bank")
+    assert shell.run_inside("effects", "resolve", key, *why).code == 2
+    assert shell.run_inside("effects", "resolve", key, "--failed", "--succeeded", "1", *why).code == 2
+    assert shell.run_inside("effects", "resolve", key, "--failed", "--reason", " ").code == 2
+    assert shell.run_inside("effects", "resolve", key, "--succeeded", "{", *why).code == 2
+    assert shell.run_inside("effects", "resolve", "no/such/key", "--failed", *why).code == 5
+    worker = shell.start("worker", "--app", APP)
+    try:
+        shell.run_inside("submit", "echo", "--payload", "{}", "--wait")
+        told = shell.run_inside("effects", "resolve", key, "--succeeded", '"r1"', *why, "--by", "ann", "--json")
+        assert (told.code, told.json["status"], told.json["command"]["state"]) == (0, "succeeded", "done")
+        again = shell.run_inside("effects", "resolve", key, "--failed", *why)
+        assert again.code == 4
+        assert "recorded as succeeded" in again.err
+        assert shell.run_inside("jobs", "retry", "w 1", *why).code == 0
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    shown = shell.run_inside("jobs", "show", "w 1", "--json").json
+    assert (shown["status"], shown["result"]) == ("succeeded", "r1")
+    events = shell.run_inside("trace", "w 1", "--json").json["events"]
+    (resolved,) = [event for event in events if event["type"] == "EffectResolved"]
+    assert resolved["body"].items() >= {"actor": "ann", "reason": "asked the bank", "answer": "r1"}.items()
+
+
 def test_a_command_waits_for_a_worker(shell: Shell) -> None:
-    shell.run_inside("submit", "echo", "--id", "later", "--delay", "1h")
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "later", "--delay", "1h")
     shown = shell.run_inside("jobs", "cancel", "later", "--reason", "not wanted")
     assert shown.code == 0
     assert "is queued: no worker runs" in shown.out
+    assert shell.run("worker", "--app", APP, "--until-idle", "--json").code == 0
+    assert shell.run_inside("jobs", "show", "later", "--json").json["status"] == "cancelled"
+
+
+def test_a_cancel_of_a_job_that_the_worker_has_not_seen_is_kept_and_told(shell: Shell) -> None:
+    shell.run_inside("submit", "echo", "--payload", "{}", "--id", "x")
+    with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
+        found = FoundJob("y", 0, s.JobHead("echo", "y", None, 0, 0, 0, ""), s.JobState(s.WAITING))
+        worker = shell.start("worker", "--app", APP)
+        try:
+            shell.run_inside("submit", "echo", "--payload", "{}", "--wait")
+            assert cancel_job(deployment, found, "not wanted", None, 20).state == "kept"
+            shell.run_inside("submit", "echo", "--payload", "{}", "--id", "y", "--wait")
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            worker.communicate(timeout=60)
+    shown = shell.run_inside("jobs", "show", "y", "--json").json
+    assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "not wanted")
+
+
+def test_a_kept_cancel_says_when_it_takes_effect() -> None:
+    out = io.StringIO()
+    job = {"job_id": "y", "status": "waiting", "attempt": 0, "held": None}
+    _print_outcome(Console(file=out, width=120), job, CommandOutcome("c1", "kept"), True)
+    assert "the command c1 is kept: the job is cancelled when it is taken in" in out.getvalue()
+
+
+def test_after_a_kill_another_process_goes_on_undoing(shell: Shell) -> None:
+    app, ledger = "tests.support.undoing_outside:app", shell.folder / "ledger"
+    shell.run_inside("submit", "order", "--payload", json.dumps({"ledger": str(ledger)}), "--id", "o1")
+    killed = shell.run("worker", "--app", app, "--until-idle")
+    assert killed.code not in (0, 3)
+    assert ledger.read_text().splitlines() == ["charge", "refund r1"]
+    assert shell.run("worker", "--app", app, "--until-idle").code == 0
+    assert ledger.read_text().splitlines() == ["charge", "refund r1", "refund r1"]
+    shown = shell.run_inside("jobs", "show", "o1", "--json").json
+    assert shown["status"] == "investigation"
+    assert shown["failure"]["reason"] == "sold out (validation is never retried); compensated: charge"
+    out = shell.run_inside("effects", "list", "--job", "o1").out
+    assert "succeeded (compensation: succeeded)" in out
+    assert shell.run_inside("verify", "--json").json["ok"]
 
 
 def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:
@@ -110,8 +194,18 @@ def test_rewinding_runs_nothing_twice_and_is_recorded(shell: Shell) -> None:
     assert verified["jobs"] == 2
 
 
+def test_what_a_rewind_to_a_position_means_is_told(own_bank: Shell) -> None:
+    position = own_bank.run_inside("trace", "d1", "--json").json["events"][1]["position"]
+    told = own_bank.run_inside("rewind", "worker", "--to", position, "--reason", "x", "--dry-run").out
+    meaning = f"{position} stands for the submission that was taken in last at or before this event: it is read again"
+    assert meaning in " ".join(told.split())
+    assert "taken in last at or before that event" in " ".join(
+        own_bank.run_inside("rewind", "--help").out.replace("│", " ").split()
+    )
+
+
 def test_verify_ends_with_3_on_damage(shell: Shell) -> None:
-    receipt = shell.run_inside("submit", "echo", "--id", "lost", "--json").json["jobs"][0]
+    receipt = shell.run_inside("submit", "echo", "--payload", "{}", "--id", "lost", "--json").json["jobs"][0]
     with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
         place = (deployment.topics.jobs, receipt["partition"])
         deployment.log.set_offsets(deployment.group, {place: receipt["offset"] + 1})

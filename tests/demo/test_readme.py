@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
 import typer.main
+from tests.support.cli import Shell
 
 from rewindq import App
 from rewindq.tools.cli import build
@@ -20,13 +22,31 @@ def read(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_the_handler_is_an_app_as_it_stands() -> None:
+def block(holding: str) -> str:
+    """The README's block of code that holds a text."""
     blocks = re.findall(r"\n\n((?:(?:    .*)?\n)+)", read("README.md"))
-    code = next(block for block in blocks if "@app.job" in block)
+    return textwrap.dedent(next(one for one in blocks if holding in one)).strip("\n")
+
+
+def test_the_handler_is_an_app_as_it_stands() -> None:
     names: dict[str, object] = {}
-    exec(textwrap.dedent(code), names)
+    exec(block("@app.job"), names)
     app = names["app"]
     assert isinstance(app, App) and set(app.types) == {"charge_order"}
+
+
+@pytest.mark.process
+def test_the_handler_runs_as_its_commands_say(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(block("@app.job"))
+    shell = Shell(tmp_path)
+    ended = {}
+    for line in block("rewindq submit charge_order").splitlines():
+        words = shlex.split(line)
+        assert words[0] == "rewindq"
+        ended[words[1]] = shell.run(*words[1:])
+    assert {name: one.code for name, one in ended.items()} == dict.fromkeys(ended, 0) | {"fork": 3}
+    assert "1 succeeded" in ended["worker"].out
+    assert "receipt-17-in-a-fork" in ended["fork"].out
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from rewindq.engine.log.kafka import open_kafka
-from rewindq.engine.log.kafka.settings import group_config, parse, transaction_config
+from rewindq.engine.log.kafka.settings import FatalNote, group_config, parse, transaction_config
 from rewindq.engine.ports.log import LogUnavailable
 
 
@@ -66,3 +67,27 @@ def test_properties_from_a_file(tmp_path: Path) -> None:
 def test_nobody_there() -> None:
     with pytest.raises(LogUnavailable, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
         open_kafka("kafka://127.0.0.1:1?request_timeout_ms=300")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("TXNERR [w#producer-1] [thrd:main]: Current transaction failed in state InTransaction", False),
+        ("GETPID [w#producer-1] [thrd:main]: Failed to acquire PID: Coordinator load in progress: retrying", False),
+        ("GETPID [w#producer-1] [thrd:main]: Failed to acquire PID: not authorized", True),
+        ("FAIL [w#producer-1] [thrd:main]: Connection refused", True),
+    ],
+)
+def test_the_clients_lines_of_what_is_raised_or_retried_are_not_logged(
+    caplog: pytest.LogCaptureFixture, line: str, told: bool
+) -> None:
+    FatalNote().log(logging.ERROR, "%s", line)
+    assert [record.getMessage() for record in caplog.records] == ([line] if told else [])
+
+
+def test_what_ends_a_client_is_kept() -> None:
+    note = FatalNote()
+    note.log(logging.ERROR, "%s [%s] %s", "FAIL", "x", "Connection refused")
+    assert note.reason is None
+    note.log(logging.CRITICAL, "%s [%s] %s", "FATAL", "x", "[thrd:main]: Fatal error: fenced by another")
+    assert note.reason == "fenced by another"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import replay_tricks
 
 from rewindq.engine.replay.replays import dry_run, trace
 from rewindq.engine.runtime.app import AppError
@@ -18,6 +19,7 @@ from .conftest import FIXED, SHOP, Shop
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
+UNHEARD = replay_tricks.TRICKS
 TRICKS = {
     "socket": "socket.",
     "connect": "socket.connect",
@@ -34,7 +36,7 @@ TRICKS = {
     "sqlite": "sqlite3.connect",
     "swallowed": "socket.",
     "flee": "socket.",
-    "spawn": "fork_exec",
+    "spawn": "_posixsubprocess.fork_exec",
 }
 
 
@@ -72,28 +74,56 @@ def test_code_that_goes_around_ctx_is_stopped_and_named(shop: Shop) -> None:
     assert shop.production() == before
 
 
-def test_native_code_connects_to_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = "import sys; from rewindq.engine.replay.kernel import close_kernel; sys.exit(not close_kernel())"
-    if subprocess.run([sys.executable, "-c", program], check=False).returncode != 0:
-        pytest.skip("this kernel offers no seccomp filter")
+@pytest.mark.parametrize("trick", UNHEARD)
+def test_what_raises_no_audit_event_is_stopped_and_named(shop: Shop, trick: str) -> None:
+    shop.order(4, trick=trick)
+    shop.work()
+    before, files = shop.production(), _files(shop)
+    replayed = dry_run(shop.deployment, "job-4", app=SHOP)
+    assert (replayed.blocked, replayed.shown["outcome"]) == (True, "blocked"), replayed.shown
+    first = replayed.shown["violations"][0]
+    assert first["event"].startswith(UNHEARD[trick][0]), first
+    assert ("replay_tricks.py:" if "." in first["event"] or first["event"] == "open" else "native code") in first[
+        "place"
+    ]
+    assert (shop.production(), _files(shop)) == (before, files)
+
+
+def test_what_stays_within_the_process_is_let_be(shop: Shop) -> None:
+    shop.order(4, trick="harmless")
+    shop.work()
+    shown = dry_run(shop.deployment, "job-4", app=SHOP).shown
+    assert (shown["outcome"], shown["status"], shown["violations"]) == ("succeeded", "same", []), shown
+
+
+def _files(shop: Shop) -> dict[str, tuple[int, int]]:
+    """What stands beside the ledger, by mode and time."""
+    beside = (path for path in shop.ledger.parent.iterdir() if path.name.startswith(shop.ledger.name))
+    return {path.name: (path.stat().st_mode, path.stat().st_mtime_ns) for path in beside}
+
+
+def test_native_code_connects_to_nothing_and_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("REPLAY_PORT", str(server.getsockname()[1]))
+        port = server.getsockname()[1]
+        monkeypatch.setenv("REPLAY_PORT", str(port))
         shop.order(4, trick="native")
         shop.work()
         shown = dry_run(shop.deployment, "job-4", app=SHOP).shown
-        assert (shown["outcome"], shown["status"], shown["violations"]) == ("succeeded", "same", [])
+        assert shown["outcome"] == "blocked"
+        assert shown["violations"] == [{"event": "connect", "argument": f"127.0.0.1:{port}", "place": "native code"}]
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
 
 
-def test_a_handler_that_ends_its_process_is_a_failure(shop: Shop) -> None:
-    shop.order(4, trick="exit")
-    shop.work()
-    replayed = dry_run(shop.deployment, "job-4", app=SHOP)
-    assert replayed.shown["outcome"] == "failed"
-    assert "ended with status 3" in replayed.shown["reason"]
-    assert replayed.differs
+def test_where_the_kernel_shows_nothing_native_calls_fail(tmp_path: Path) -> None:
+    program = (
+        "import ctypes, sys; from rewindq.engine.replay.kernel import close_kernel; assert close_kernel();"
+        f"libc = ctypes.CDLL(None); path = {str(tmp_path / 'made')!r}.encode();"
+        "sys.exit(any(call >= 0 for call in (libc.mkdir(path, 448), libc.mkfifo(path, 384), libc.kill(1, 0))))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT).returncode == 0
+    assert not (tmp_path / "made").exists()
 
 
 def test_an_app_that_connects_while_it_is_imported_is_named(shop: Shop) -> None:

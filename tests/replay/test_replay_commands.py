@@ -72,6 +72,11 @@ def test_exit_statuses_name_what_is_wrong(shop: Shop) -> None:
         (2, "is no time", ("fork", "job-1", "--time", "yesterday", "--app", SHOP)),
         (2, "branch 'Bad Name'", ("fork", "job-1", "--name", "Bad Name", "--app", SHOP)),
         (4, "is not supported by this version", ("fork", "job-1", "--from", "other", "--app", SHOP)),
+        (
+            4,
+            "no field 'nosuch'; its fields are: order_id, customer",
+            ("fork", "job-1", "--set", "nosuch=1", "--app", SHOP),
+        ),
         (5, "no branch 'none'", ("branch", "show", "none")),
         (5, "no branch 'none'", ("branch", "delete", "none", "--yes")),
         (5, "no branch 'none'", ("diff", "job-1", "--branch", "none")),

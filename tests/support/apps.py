@@ -59,3 +59,21 @@ class Text(BaseModel):
 async def echo(ctx: Context, job: Text) -> Text:
     """Gives the text back."""
     return job
+
+
+class Wire(BaseModel):
+    """Money for another bank, which does not answer."""
+
+    to: str
+
+
+async def send_wire(to: str) -> str:
+    """The other bank."""
+    raise TimeoutError("no answer from the other bank")
+
+
+@app.job(retry=Retry(max_attempts=1))
+async def wire(ctx: Context, job: Wire) -> str:
+    """Sends; the outcome stays unknown."""
+    receipt: str = await ctx.effect("send", send_wire, job.to, key="send")
+    return receipt

@@ -53,12 +53,14 @@ class Writer:
     def _choices(self, job_id: str, job: s.JobState | None) -> list[Event]:
         due = self._draw(st.none() | st.integers(START, START + 9))
         if job is None:
-            held = self.states.held(job_id)
+            held = self.states.held_submission(job_id)
             if held is not None:
                 return [Event(e.SubmissionReleased("known by now"))]
             accepted = e.JobAccepted("t", job_id, b"{}", None, "d", self._draw(st.integers(-9, 9)), due, START, 0)
+            kept = Event(e.CancelKept("early", "ann", "c"))
             return [
                 Event(accepted),
+                kept,
                 Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff")),
                 Event(e.SubmissionHeld("new", "d", b"bytes", 3)),
                 Event(e.TypeNoted("new", self._draw(st.none() | st.just("nobody knows it")))),
@@ -80,6 +82,8 @@ class Writer:
             e.RetryScheduled("transient", 5, START + self._draw(st.integers(0, 9))),
             e.JobSucceeded(b"1", None, 5),
             e.MovedToInvestigation("unknown", "no"),
+            e.CompensationStarted("unknown", "no", None, ("call k1",)),
+            e.CompensationEnded((), ("call k1",), "no"),
         ]
         head = self.states.head(job_id)
         if head is not None and head.resource is not None:
@@ -96,6 +100,7 @@ class Writer:
             e.EffectSucceeded(key, b"7", None, 1, "call"),
             e.EffectFailed(key, "transient", "no", None, 1),
             e.EffectInDoubt(key, "time-out"),
+            e.EffectResolved(key, "succeeded", b"8", None, "seen", "ann", "c"),
         ]
         return [started, *(Event(outcome, step=f"call {key}") for outcome in outcomes)]
 

@@ -108,22 +108,6 @@ def test_a_submission_without_key_is_forwarded_to_its_resources_home(tmp_path: P
     assert any(isinstance(body, e.SubmissionForwarded) for body in shop.bodies())
 
 
-def test_what_is_at_home_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
-    app = App("t")
-
-    @app.job(key="fixed")
-    async def work(ctx: Context, job: Item) -> None:
-        await ctx.load("item", job.n)
-
-    shop = Shop(tmp_path, app, partitions=4)
-    for n in range(8):
-        shop.submit("work", {"n": n}, f"j{n}")
-    shop.run()
-    failed = [job for n in range(8) if (job := shop.job(f"j{n}")).status == s.INVESTIGATION]
-    assert failed
-    assert all(job.failure is not None and "is at home on partition" in job.failure.reason for job in failed)
-
-
 def test_leases_exclude_each_other_and_their_tokens_grow(tmp_path: Path) -> None:
     app = App("t")
     inside: list[int] = []
@@ -232,3 +216,27 @@ def test_two_jobs_that_ask_for_one_key_make_one_call(tmp_path: Path) -> None:
     succeeded = [body for body in shop.bodies() if isinstance(body, e.EffectSucceeded)]
     assert len(succeeded) == 1
     assert {shop.job(job_id).status for job_id in ("a", "b")} == {s.SUCCEEDED}
+
+
+def test_an_attempt_that_asks_twice_at_once_for_one_key_is_told_so(tmp_path: Path) -> None:
+    """Each new attempt would meet the same: it is the handler that has to be mended."""
+    app = App("t")
+    calls: list[int] = []
+
+    async def call() -> None:
+        calls.append(1)
+        await asyncio.sleep(0.05)
+
+    @app.job(retry=SOON)
+    async def work(ctx: Context, job: Item) -> None:
+        await asyncio.gather(*(ctx.effect("call", call, key="k", idempotent=True) for _ in range(2)))
+
+    shop = Shop(tmp_path, app)
+    shop.submit("work", {}, "twice")
+    shop.run()
+    job = shop.job("twice")
+    assert (job.status, job.attempt) == (s.INVESTIGATION, 1)
+    assert len(calls) <= 1
+    assert job.failure is not None
+    assert "twice is making the call" in job.failure.reason
+    assert "await it before" in job.failure.reason

@@ -6,6 +6,7 @@ latency  submit to readable success, at light load
 fork     a new branch over few and many aggregates
 fold     replay by folding into new stores
 memory   a worker's resident memory while it drains
+leases   until a free lease is held, at home and on another partition
 records  one event a record against one record a decision
 """
 
@@ -16,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import drain, latency, load, memory, past, records
+from . import drain, latency, leases, load, memory, past, records
 from .measure import spread
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("what", choices=sorted(MEASUREMENTS))
     parser.add_argument("--log", help="kafka://host:port; default: an embedded log in a temporary folder")
-    parser.add_argument("--kind", default="noop", choices=["noop", "order"])
+    parser.add_argument("--kind", default="noop", choices=["noop", "order", "stock"])
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=200)
@@ -88,6 +89,14 @@ def _memory(options: argparse.Namespace, folder: Path) -> None:
         print(f"{jobs:>10,} jobs done: {mib:7.1f} MiB resident")
 
 
+def _leases(options: argparse.Namespace, folder: Path) -> None:
+    for number, remote in enumerate((False, True)):
+        found = sorted(leases.acquire(drain.fresh(folder, options.log, number), drain.APP, options.jobs, remote=remote))
+        where = "on another partition" if remote else "at home"
+        middle, high = found[len(found) // 2], found[int(len(found) * 0.99)]
+        print(f"{len(found)} leases {where}: median {middle:.2f} ms, p99 {high:.2f} ms")
+
+
 def _records(options: argparse.Namespace, folder: Path) -> None:
     for count, form, size, encode, decode in records.compare():
         print(f"{count} events, {form:10}: {size:5} bytes, encode {encode:6.1f} µs, decode {decode:6.1f} µs")
@@ -97,6 +106,7 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace, Path], None]] = {
     "drain": _drain,
     "submit": _submit,
     "latency": _latency,
+    "leases": _leases,
     "fork": _fork,
     "fold": _fold,
     "memory": _memory,

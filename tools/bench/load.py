@@ -31,13 +31,13 @@ class Place(NamedTuple):
 
 
 def submissions(kind: str, count: int, start: int = 0) -> Iterator[Submission]:
-    """`noop` or `order` jobs; an order's key is its resource, as its job type asks."""
+    """`noop`, `order` or `stock` jobs; an order's key is its resource, as its job type asks."""
     for number in range(start, start + count):
         if kind == "noop":
             yield Submission("noop", {"text": TEXT}, job_id=f"noop-{number}")
         else:
             payload = {"order_id": number, "customer": f"c{number % 1000}", "amount": "11.77"}
-            yield Submission("order", payload, key=f"order:{number}", job_id=f"order-{number}")
+            yield Submission(kind, payload, key=f"order:{number}", job_id=f"order-{number}")
 
 
 def fill(place: Place, kind: str, count: int, start: int = 0) -> float:

@@ -19,6 +19,7 @@ from rewindq.engine.runtime.app import AppError
 from rewindq.engine.runtime.client import CommandRefusedError, NotSucceeded
 from rewindq.engine.runtime.deployment import BodyTooLarge, NotCreated
 from rewindq.engine.runtime.past import NotFound
+from rewindq.engine.runtime.quarantines import NotQuarantined
 from rewindq.engine.runtime.recover import StoreAhead
 from rewindq.engine.runtime.settings import SettingsError
 from rewindq.engine.runtime.submitting import SubmissionRefused
@@ -48,6 +49,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (BranchExists, REFUSED),
     (BadPoint, WRONG_USAGE),
     (CommandRefusedError, REFUSED),
+    (NotQuarantined, REFUSED),
     (NotFound, NO_SUCH_THING),
     (NoRecording, NO_SUCH_THING),
     (NotCreated, NO_SUCH_THING),
@@ -67,7 +69,8 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (StoreAhead, FAILED),
     (GapInLog, FAILED),
     (UndecodableRecord, FAILED),
-    (TimeoutError, FAILED),
+    # TimeoutError is one; others are of folders and files that cannot be read or written, and name them.
+    (OSError, FAILED),
 )
 
 

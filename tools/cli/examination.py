@@ -15,37 +15,48 @@ from typing import NamedTuple
 from rich.text import Text
 
 from rewindq.engine.core.times import format_time
+from rewindq.engine.log.sqlite import holder
 from rewindq.engine.log.sqlite.files import file_system
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import AppError, load_app
-from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.deployment import Deployment, NotCreated
 from rewindq.engine.runtime.pending import read_from
 from rewindq.engine.runtime.settings import Settings
+from rewindq.engine.runtime.show import time_shown
+
+from .errors import FAILED, NO_SUCH_THING
 
 #: Below this much free disk a worker may soon have to stop.
 FREE_BYTES_MIN = 1 << 30
 #: A clock that is behind the newest record by more than this is wrong, here or where the record was written.
 CLOCK_BEHIND_US = 2_000_000
+#: A commit holds the log's write lock for milliseconds.
+WRITE_LOCK_S = 3.0
 _LOCAL_ONLY = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "fuse.sshfs", "fuse.s3fs")
 
 
 class Check(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that was looked at; `code` is the exit code that it asks for when it is not well."""
 
     name: str
     ok: bool
     detail: str
+    code: int = FAILED
 
 
 def examine(settings: Settings) -> list[Check]:
     """All checks that apply, in order; what needs the log is left out when it cannot be reached."""
     checks = []
     try:
-        with Deployment.open(settings) as deployment:
+        with Deployment.open(settings, create=False) as deployment:
             checks.append(Check("log", True, f"{deployment.log.url} answers; identity {deployment.log.identity()}"))
             checks += _of_log(deployment)
     except LogError as error:
         checks.append(Check("log", False, str(error)))
+    except NotCreated as error:
+        checks.append(Check("log", False, str(error), NO_SUCH_THING))
+        if settings.log_file is not None:
+            checks.append(_folder("disk of the log", settings.log_file.parent, "--log"))
     checks += _of_folders(settings)
     if settings.app is not None:
         checks.append(_app(settings.app))
@@ -89,7 +100,21 @@ def _embedded(deployment: Deployment) -> Iterator[Check]:
     # `synchronous` belongs to a connection; the log sets FULL on each of its own.
     told = f"journal mode {mode}, synchronous=FULL, on {kind or 'an unknown file system'}"
     yield Check("durability", mode == "wal", told if mode == "wal" else f"{told}: something changed it; it must be wal")
+    yield _write_lock(path)
     yield _free("disk of the log", path.parent)
+
+
+def _write_lock(path: Path) -> Check:
+    """Whether a writer gets its turn; one that was frozen in the middle of a commit stops all others."""
+    with closing(sqlite3.connect(path, timeout=WRITE_LOCK_S, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            who = holder.find(path)
+            told = str(error) if who is None else f"held by {who}"
+            return Check("write lock", False, f"not to be had within {WRITE_LOCK_S:g} s: {told}")
+    return Check("write lock", True, "a writer gets its turn")
 
 
 def _clock(deployment: Deployment) -> Check:
@@ -106,7 +131,7 @@ def _clock(deployment: Deployment) -> Check:
         return Check(
             "clock",
             False,
-            f"{format_time(now)} here, but the newest record is of {format_time(newest)}: set the clock by NTP",
+            f"{format_time(now)} here, but the newest record is of {time_shown(newest)}: set the clock by NTP",
         )
     told = f", newest record {(now - newest) / 1e6:.0f} s ago" if newest else ""
     return Check("clock", True, f"{format_time(now)}{told}")

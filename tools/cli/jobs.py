@@ -12,14 +12,16 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from rewindq.engine.core import state as s
 from rewindq.engine.core.times import parse_time
-from rewindq.engine.runtime.client import Client
-from rewindq.engine.runtime.commands import DONE, REFUSED, CommandOutcome, workers_running
+from rewindq.engine.runtime.client import ENDED, Client
+from rewindq.engine.runtime.commands import DONE, KEPT, REFUSED, CommandOutcome, workers_running
 from rewindq.engine.runtime.past import JobFilter, Past
+from rewindq.engine.runtime.quarantines import Quarantines
 from rewindq.engine.runtime.show import job_shown
 from rewindq.engine.runtime.trace import job_detail
 
 from .errors import GuardRefused
 from .options import Call, command
+from .program import Group
 from .tables import cell, print_table, short, short_time
 
 STATUSES = (s.WAITING, s.DELAYED, s.RUNNING, s.RETRYING, s.SUCCEEDED, s.INVESTIGATION, s.CANCELLED)
@@ -33,7 +35,9 @@ TimeoutOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    jobs = typer.Typer(name="jobs", help="Lists and shows jobs, cancels them, sends them back.", no_args_is_help=True)
+    jobs = typer.Typer(
+        name="jobs", cls=Group, help="Lists and shows jobs, cancels them, sends them back.", no_args_is_help=True
+    )
     command(jobs, "list")(list_jobs)
     command(jobs, "show")(show_job)
     command(jobs, "cancel")(cancel)
@@ -75,14 +79,22 @@ def list_jobs(
     wanted = JobFilter(status, type_, resource, None if since is None else parse_time(since))
     with open_past(call) as past:
         found, total = past.jobs(wanted, limit)
-    jobs = [job_shown(one) for one in found]
+        quarantines = Quarantines(past)
+        jobs = [job_shown(one, quarantines) for one in found]
     call.show({"jobs": jobs, "total": total}, lambda console: _print_jobs(console, jobs, total))
 
 
 def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> None:
-    headings = ("submitted", "status", "try", "type", "job", "failure, or what it waits for")
+    headings = ("submitted", "status", "try", "type", "job", "remark")
     rows = (
-        (short_time(job["submitted_at"]), job["status"], job["attempt"], job["type"], job["job_id"], _why(job))
+        (
+            short_time(job["submitted_at"]),
+            job["status"],
+            job["attempt"],
+            job["type"],
+            job["job_id"],
+            short(_remark(job), 100),
+        )
         for job in jobs
     )
     if jobs:
@@ -90,8 +102,9 @@ def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> Non
     console.print(f"{len(jobs)} of {total} jobs" if len(jobs) < total else f"{total} jobs")
 
 
-def _why(job: dict[str, Any]) -> str:
-    return short(job["waits"], 100) if job["waits"] else _failure(job)
+def _remark(job: dict[str, Any]) -> str:
+    """What a list says about a job: why it is held, what it waits for, else its failure."""
+    return job["waits"] or _failure(job) if job["held"] is None else f"held: {job['held']}"
 
 
 def _failure(job: dict[str, Any]) -> str:
@@ -99,7 +112,7 @@ def _failure(job: dict[str, Any]) -> str:
     if failure is None:
         return ""
     step = f" at {failure['step']}" if failure["step"] else ""
-    return short(f"{failure['class']}{step}: {failure['reason']}", 100)
+    return f"{failure['class']}{step}: {failure['reason']}"
 
 
 def show_job(call: Call, job_id: JobArgument) -> None:
@@ -109,7 +122,7 @@ def show_job(call: Call, job_id: JobArgument) -> None:
     """
     with open_past(call) as past:
         detail = job_detail(past, job_id)
-        job = job_shown(past.find(job_id))
+        job = job_shown(past.find(job_id), Quarantines(past))
     call.show(job | detail, lambda console: _print_job(console, job, detail))
 
 
@@ -117,6 +130,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
     console.print(f"{job['job_id']}  {job['type']}  ", end="", markup=False)
     print_status(console, job)
     facts = {
+        "held": job["held"],
         "submitted": job["submitted_at"],
         "finished": job["finished_at"],
         "due": detail["due"],
@@ -128,6 +142,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         "waits": job["waits"],
         "failure": _failure(job) or None,
         "cancelled": detail["cancel_reason"],
+        "duplicates": _duplicates(detail["duplicates"]),
     }
     for name, value in facts.items():
         if value is not None:
@@ -136,8 +151,20 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         console.print(f"  {name}")
         console.print_json(data=detail[name], indent=2)
     if detail["attempts"]:
-        headings = ("attempt", "outcome", "began", "ms", "position", "worker", "failure")
+        headings = ("attempt", "outcome", "began", "ms", "position", "worker")
         print_table(console, headings, map(_attempt_row, detail["attempts"]))
+    for attempt in detail["attempts"]:
+        if attempt["failure"] is not None:
+            console.print(f"attempt {attempt['attempt']}  {_failure(attempt)}", markup=False)
+
+
+def _duplicates(found: list[dict[str, Any]]) -> str | None:
+    """How often the id was submitted again; other content under it was never run, and somebody may miss it."""
+    other = [one["position"] for one in found if not one["same"]]
+    if not found:
+        return None
+    text = f"submitted again {len(found)} times"
+    return f"{text}, with other content that was never run at {', '.join(other)}" if other else text
 
 
 def print_status(console: Console, job: dict[str, Any]) -> None:
@@ -146,7 +173,6 @@ def print_status(console: Console, job: dict[str, Any]) -> None:
 
 
 def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
-    failure = attempt["failure"]
     return (
         attempt["attempt"],
         attempt["outcome"],
@@ -154,12 +180,13 @@ def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
         attempt["duration_ms"],
         attempt["position"],
         attempt["worker"],
-        "" if failure is None else short(f"{failure['class']}: {failure['reason']}", 100),
     )
 
 
 def cancel(call: Call, job_id: JobArgument, reason: ReasonOption, timeout: TimeoutOption = 10.0) -> None:
     """Cancels a job. One that runs is stopped; a call that it was making is then in doubt, for a person.
+
+    A job that no worker has taken in yet is cancelled when it is.
 
     Example: rewindq jobs cancel order-7 --reason 'ordered twice'
     """
@@ -180,8 +207,8 @@ def _command(call: Call, give: Callable[..., CommandOutcome], job_id: str, reaso
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
         outcome = give(client, job_id, reason, timeout=timeout if running else 0)
-        # A running job ends a moment after it was asked to.
-        cancelled = outcome.state == DONE and give is Client.cancel
+        # A running job ends a moment after it was asked to, one that no worker had seen when it is taken in.
+        cancelled = outcome.state in (DONE, KEPT) and give is Client.cancel
         job = job_shown(client.wait(job_id, timeout)) if cancelled else client.status(job_id)
     if outcome.state == REFUSED:
         raise GuardRefused(f"job {job_id}: {outcome.reason}")
@@ -192,6 +219,12 @@ def _command(call: Call, give: Callable[..., CommandOutcome], job_id: str, reaso
 def _print_outcome(console: Console, job: dict[str, Any], outcome: CommandOutcome, running: bool) -> None:
     console.print(f"{job['job_id']} is ", end="", markup=False)
     print_status(console, job)
-    if outcome.state != DONE:
+    if job["held"] is not None:
+        console.print(f"it is held: {job['held']}", markup=False)
+    if outcome.state == KEPT and job["status"] not in ENDED:
+        console.print(
+            f"the command {outcome.command_id} is kept: the job is cancelled when it is taken in", markup=False
+        )
+    elif outcome.state not in (DONE, KEPT):
         why = "its partition's worker has not answered yet" if running else "no worker runs"
         console.print(f"the command {outcome.command_id} is queued: {why}", markup=False)

@@ -10,9 +10,11 @@ import typer
 from ..kafka_local import LocalKafka, LocalKafkaError, start, stop
 from .errors import FAILED
 from .options import Call, command
+from .program import Group
 
 kafka_app = typer.Typer(
     name="kafka",
+    cls=Group,
     help="A real local Kafka on this machine's Java, for development and tests.",
     no_args_is_help=True,
 )
@@ -30,7 +32,9 @@ def register(app: typer.Typer) -> None:
 def start_command(
     call: Call,
     brokers: Annotated[int, typer.Option(help="1, or 3 with every record on three brokers.")] = 1,
-    port: Annotated[int | None, typer.Option(help="The first broker's port; free ones by default.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The first broker's port; free ones by default.")
+    ] = None,
     folder: _Dir = _DEFAULT_DIR,
 ) -> None:
     """Starts a local cluster and returns once it answers.

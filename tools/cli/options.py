@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -20,6 +20,7 @@ from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import Settings, load_settings
 
 from .errors import exit_code
+from .output import document, error_document, tell, writing
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -78,24 +79,28 @@ class Call:
         """The settings, `more` counting as given on the command line. Raises SettingsError."""
         return load_settings(**self._given, **more)
 
-    def deployment(self, **more: Any) -> Deployment:
-        """The deployment, opened; close it. Raises SettingsError, LogUnavailable."""
-        return Deployment.open(self.settings(**more))
+    def deployment(self, *, create: bool = False) -> Deployment:
+        """The deployment, opened; close it. Only with `create` an embedded log is made that is not there.
+
+        Raises SettingsError, LogUnavailable, NotCreated.
+        """
+        return Deployment.open(self.settings(), create=create)
 
     def show(self, data: Any, human: Callable[[Console], object]) -> None:
         """Ends a command with its answer: JSON, or what `human(console)` prints."""
-        if self.as_json:
-            sys.stdout.write(_document(data) + "\n")
-        else:
-            human(self.console)
+        with writing():
+            if self.as_json:
+                sys.stdout.write(document(data) + "\n")
+            else:
+                human(self.console)
 
     def fail(self, error: Exception, code: int) -> NoReturn:
         """Ends a command with an expected error: one line on stderr, and with --json a document on stdout."""
         message = " ".join(str(error).split()) or type(error).__name__
         if self.as_json:
-            document = {"error": {"kind": type(error).__name__, "message": message, "exit": code}}
-            sys.stdout.write(_document(document) + "\n")
-        typer.echo(f"error: {message}", err=True)
+            with writing():
+                sys.stdout.write(error_document(type(error).__name__, message, code))
+        tell(f"error: {message}")
         raise typer.Exit(code)
 
 
@@ -147,17 +152,21 @@ def remember(
     state_dir: StateDirOption = None,
     blobs: BlobsOption = None,
     as_json: JsonOption = False,
+    version: Annotated[bool, typer.Option("--version", help="Shows Rewindq's version and ends.")] = False,
 ) -> None:
     """Keeps the global options that stand before the command's name."""
     ctx.obj = {"log": log, "namespace": namespace, "state_dir": state_dir, "blobs": blobs, "as_json": as_json}
+    if version:
+        number = metadata.version("rewindq")
+        Call({"as_json": as_json}).show({"version": number}, lines([f"rewindq {number}"]))
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        ctx.fail("Missing command.")
 
 
 def _run(call: Call, function: Callable[..., None], values: dict[str, Any]) -> None:
     try:
         function(call, **values)
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough; the interpreter must not fail again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         code = exit_code(error)
         if code is None:
@@ -189,13 +198,3 @@ def lines(texts: Iterable[str]) -> Callable[[Console], None]:
             console.print(text, markup=False)
 
     return show
-
-
-def _document(data: Any) -> str:
-    """One JSON document; escaped throughout where a text holds what UTF-8 cannot."""
-    text = json.dumps(data, ensure_ascii=False)
-    return text if text.isascii() or not _has_surrogate(text) else json.dumps(data)
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in text)

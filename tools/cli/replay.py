@@ -22,6 +22,7 @@ from rewindq.engine.runtime.settings import Settings
 from . import replay_tables as tables
 from .errors import DIFFERS, REFUSED
 from .options import Call, command
+from .program import Group
 
 
 class Mode(StrEnum):
@@ -53,7 +54,7 @@ def register(app: typer.Typer) -> None:
     command(app, "replay")(replay_command)
     command(app, "fork")(fork_command)
     command(app, "diff")(diff_command)
-    branch = typer.Typer(name="branch", help="Branches: the forks that there are.", no_args_is_help=True)
+    branch = typer.Typer(name="branch", cls=Group, help="Branches: the forks that there are.", no_args_is_help=True)
     command(branch, "list")(branch_list)
     command(branch, "show")(branch_show)
     command(branch, "delete")(branch_delete)
@@ -82,7 +83,7 @@ def replay_command(
     settings, place = _with_app(call, app)
     bypass = cache is Cache.BYPASS
     # The process that will run the handler is split off before anything is opened.
-    with Replayer.fork() as replayer, Deployment.open(settings) as deployment:
+    with Replayer.fork() as replayer, Deployment.open(settings, create=False) as deployment:
         done = replays.dry_run(deployment, job, attempt, app=place, bypass=bypass, limit=limit, replayer=replayer)
     _finish(call, done, tables.dry_run)
 
@@ -119,7 +120,7 @@ def fork_command(
     bypass = cache is Cache.BYPASS
     options = ForkOptions(wanted, attempt, _changes(changes or []), name, bypass, limit, parent)
     settings, place = _with_app(call, app)
-    with Replayer.fork() as replayer, Deployment.open(settings) as deployment:
+    with Replayer.fork() as replayer, Deployment.open(settings, create=False) as deployment:
         done = fork(deployment, job, place, options, replayer)
     _finish(call, done, tables.fork)
 

@@ -9,16 +9,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-#: Longest text of a cell.
+#: Longest text of a cell, but of what went wrong and of a branch's own facts.
 _CELL_MAX = 60
+_WHOLE = frozenset({"reason", "is"})
 _STYLES = {"succeeded": "green", "same": "green", "failed": "red", "blocked": "red", "diverged": "yellow"}
 
 
-def _text(value: Any) -> str:
+def _text(field: str, value: Any) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return escape(text if len(text) <= _CELL_MAX else text[: _CELL_MAX - 1] + "…")
+    whole = len(text) <= _CELL_MAX or field in _WHOLE
+    return escape(text if whole else text[: _CELL_MAX - 1] + "…")
 
 
 def _word(word: str) -> str:
@@ -35,7 +37,7 @@ def _table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> T
         table.add_column(heading, overflow="fold")
     for row in rows:
         marked = "" if row.get("same", True) else "yellow"
-        table.add_row(*(_text(row.get(field)) for field in columns.values()), style=marked)
+        table.add_row(*(_text(field, row.get(field)) for field in columns.values()), style=marked)
     return table
 
 

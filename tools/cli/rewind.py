@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from rewindq.engine.ports.log import TopicPartition
-from rewindq.engine.runtime.rewinding import plan_rewind, rewind
+from rewindq.engine.runtime.rewinding import EARLIEST, LATEST, plan_rewind, rewind
 
 from .options import Call, command
 from .tables import print_table
@@ -27,13 +27,16 @@ def rewind_command(
         typer.Option(
             "--to",
             metavar="WHERE",
-            help="earliest, latest, a position p<partition>@<seq> (that partition alone), or a time.",
+            help="earliest, latest, a time (the first submission from then on), or an event's position such as p3@7: "
+            "partition 3 alone goes back to the submission that was taken in last at or before that event.",
         ),
     ],
     reason: Annotated[str, typer.Option("--reason", metavar="R", help="Why; it stays in the log.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Shows what would be set, and sets nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Shows what would be set, and sets nothing; a worker may run.")
+    ] = False,
 ) -> None:
-    """Sets where a group's partitions go on reading. Refused while the group has members.
+    """Sets where a group's partitions go on reading: their next offsets. Refused while the group has members.
 
     Submissions that are read again are found to be known: no job is made or run twice by it.
 
@@ -50,19 +53,33 @@ def rewind_command(
         "from": _offsets(planned.before),
         "to": _offsets(planned.after),
         "dry_run": dry_run,
+        "members": list(planned.members),
     }
-    call.show(shown, lambda console: _print_rewound(console, shown))
+    call.show(shown, lambda console: _print_rewound(console, shown, to))
 
 
 def _offsets(places: dict[TopicPartition, int]) -> dict[str, int]:
     return {f"{topic}/{partition}": offset for (topic, partition), offset in sorted(places.items())}
 
 
-def _print_rewound(console: Console, shown: dict[str, Any]) -> None:
+def _print_rewound(console: Console, shown: dict[str, Any], to: str) -> None:
     rows = [(place, offset, shown["to"][place], shown["to"][place] - offset) for place, offset in shown["from"].items()]
     print_table(console, ("topic/partition", "from", "to", "by"), rows)
     ahead = sum(by for *_, by in rows if by > 0)
     if ahead:
         console.print(f"offsets {ahead} ahead: what stands between is never taken in", style="yellow")
     what = "would be set" if shown["dry_run"] else "is set"
-    console.print(f"group {shown['group']} {what}", markup=False)
+    console.print(f"group {shown['group']} {what}: the next offset of each place; {_meaning(to)}", markup=False)
+    if shown["members"]:
+        text = (
+            f"it runs now ({', '.join(shown['members'])}): its offsets move on, and a rewind is refused until it stops"
+        )
+        console.print(text, markup=False, style="yellow")
+
+
+def _meaning(to: str) -> str:
+    if to in (EARLIEST, LATEST):
+        return {EARLIEST: "all that is still kept is read again", LATEST: "only what comes from now on is read"}[to]
+    if "@" in to:
+        return f"{to} stands for the submission that was taken in last at or before this event: it is read again"
+    return f"what was submitted from {to} on is read again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from rich.console import Console
@@ -15,13 +15,19 @@ from rewindq.engine.core import values
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.client import ENDED, Client, Receipt, Submission, SubmissionRefused
 from rewindq.engine.runtime.show import job_shown, value_shown
+from rewindq.engine.runtime.submitting import Content, Prepared
 
-from .errors import CommandFailed
+from .errors import FAILED, CommandFailed
 from .jsonlines import Line, LineRefused, read_lines, template
 from .options import Call, command
+from .output import tell
 
 #: Lines that are appended at once.
 _BATCH = 1000
+_EXAMPLE = """for example: rewindq submit place_order --payload '{"order_id": 7}'"""
+
+#: Ids that were sent, with what they were sent for.
+Waited: TypeAlias = list[tuple[str, Content]]
 
 
 class Many(NamedTuple):
@@ -71,7 +77,7 @@ def submit(
         typer.Option("--app", metavar="MODULE:ATTR", help="Checks payloads against this app's models before sending."),
     ] = None,
 ) -> None:
-    """Submits jobs. What was submitted is durable when the command returns.
+    """Submits jobs. What was sent is durable when the command returns; an id that is known already is no new job.
 
     Example: rewindq submit place_order --payload '{"order_id": 7}' --id order-7
 
@@ -79,34 +85,40 @@ def submit(
     """
     if source not in (None, "-"):
         raise typer.BadParameter(f"{source!r}: write - for standard input; a payload is given with --payload")
-    if sum(one is not None for one in (source, payload, file)) > 1:
-        raise typer.BadParameter("give one of --payload, --file and -")
+    if sum(one is not None for one in (source, payload, file)) != 1:
+        raise typer.BadParameter(f"give one of --payload, --file and -; {_EXAMPLE}")
+    if source is not None and sys.stdin.isatty():
+        raise typer.BadParameter(f"- reads standard input, which is a terminal: pipe JSON lines into it; {_EXAMPLE}")
     loaded = load_app(app).app if app is not None else None
     common = Submission(type_, {}, key, job_id, delay, priority)
-    with call.deployment() as deployment, Client(deployment=deployment, app=loaded) as client:
-        if file is None and source is None:
+    with call.deployment(create=True) as deployment, Client(deployment=deployment, app=loaded) as client:
+        if payload is not None:
             _submit_one(call, client, common, payload, timeout if wait else None)
         else:
             _submit_many(call, client, common, file, timeout if wait else None)
 
 
-def _submit_one(call: Call, client: Client, common: Submission, payload: str | None, timeout: float | None) -> None:
+def _submit_one(call: Call, client: Client, common: Submission, payload: str, timeout: float | None) -> None:
     try:
-        value = values.parse_json(payload) if payload is not None else {}
+        value = values.parse_json(payload)
     except values.JsonRefused as error:
         raise SubmissionRefused(f"--payload is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise SubmissionRefused(f"--payload must be a JSON object, got {type(value).__name__}")
-    receipt = client.submit_many([_filled(common, value)])[0]
+    prepared = client.prepare(_filled(common, value))
+    receipt = client.send([prepared])[0]
     shown: dict[str, Any] = {"jobs": [receipt._asdict()]}
     if timeout is not None:
-        shown["jobs"][0] |= _await(client, receipt.job_id, timeout)
+        shown["jobs"][0] |= _await(client, prepared.job_id, prepared.content, timeout)
 
     def human(console: Console) -> None:
-        status = shown["jobs"][0].get("status", "submitted")
-        console.print(f"{receipt.job_id} {status} (partition {receipt.partition}, offset {receipt.offset})")
-        if "result" in shown["jobs"][0]:
-            console.print_json(data=shown["jobs"][0]["result"])
+        job = shown["jobs"][0]
+        # What becomes of it is a worker's decision: an id that is known already is no new job.
+        status = "sent" if job.get("id_conflict") else job.get("status", "sent")
+        where = f"(partition {receipt.partition}, offset {receipt.offset})"
+        console.print(f"{receipt.job_id} {status} {where}", markup=False)
+        if status == s.SUCCEEDED:
+            console.print_json(data=job["result"])
 
     call.show(shown, human)
     if timeout is not None:
@@ -120,25 +132,41 @@ def _filled(common: Submission, payload: Mapping[str, Any]) -> Submission:
     )
 
 
-def _await(client: Client, job_id: str, timeout: float) -> dict[str, Any]:
-    """The job as it is when it has ended, or after `timeout` seconds, with its result."""
-    found = client.wait(job_id, timeout)
-    job = job_shown(found)
-    if found.state.status == s.SUCCEEDED:
-        job["result"] = value_shown(found.state.result)
+def _await(client: Client, job_id: str, content: Content, timeout: float) -> dict[str, Any]:
+    """The job as it is when it has ended, or after `timeout` seconds, with its result.
+
+    `id_conflict`: the id belongs to a job of other content. The wait ends there, and what is shown is that job.
+    """
+    known = client.past.accepted(job_id)
+    if known is None or not content.conflicts(known.head):
+        known = client.wait(job_id, timeout)
+    job = job_shown(known)
+    # As long as none is accepted, nobody knows yet which of several submissions will be the job.
+    job["id_conflict"] = client.past.accepted(job_id) is not None and content.conflicts(known.head)
+    if known.state.status == s.SUCCEEDED:
+        job["result"] = value_shown(known.state.result)
     return job
 
 
 def _exit_unless_succeeded(jobs: list[dict[str, Any]], timeout: float) -> None:
     for job in jobs:
-        if job["status"] not in ENDED:
-            typer.echo(f"error: job {job['job_id']} did not end within {timeout:g} s: it is {job['status']}", err=True)
-    if any(job["status"] != s.SUCCEEDED for job in jobs):
-        raise typer.Exit(1)
+        if job["id_conflict"]:
+            tell(
+                f"error: job id {job['job_id']} belongs to an earlier job with other content (it is {job['status']}): "
+                "what was sent now is never run; give it another --id"
+            )
+        elif job["status"] not in ENDED:
+            tell(f"error: job {job['job_id']} did not end within {timeout:g} s: it is {job['status']}")
+    if any(not _succeeded(job) for job in jobs):
+        raise typer.Exit(FAILED)
+
+
+def _succeeded(job: dict[str, Any]) -> bool:
+    return job["status"] == s.SUCCEEDED and not job["id_conflict"]
 
 
 def _submit_many(call: Call, client: Client, common: Submission, file: Path | None, timeout: float | None) -> None:
-    waited: list[str] = []
+    waited: Waited = []
     many = _stream(call, client, common, file, waited if timeout is not None else None)
     shown: dict[str, Any] = {
         "submitted": many.submitted,
@@ -147,12 +175,12 @@ def _submit_many(call: Call, client: Client, common: Submission, file: Path | No
     }
     if timeout is not None:
         jobs = _await_all(client, waited, timeout)
-        shown["succeeded"] = sum(job["status"] == s.SUCCEEDED for job in jobs)
-        shown["not_succeeded"] = [job for job in jobs if job["status"] != s.SUCCEEDED]
+        shown["succeeded"] = sum(map(_succeeded, jobs))
+        shown["not_succeeded"] = [job for job in jobs if not _succeeded(job)]
 
     def human(console: Console) -> None:
         span = f" ({many.first.job_id} to {many.last.job_id})" if many.first and many.last else ""
-        console.print(f"{many.submitted} jobs submitted{span}", markup=False)
+        console.print(f"{many.submitted} jobs sent{span}", markup=False)
         if timeout is not None:
             console.print(f"{shown['succeeded']} succeeded, {len(shown['not_succeeded'])} did not", markup=False)
 
@@ -161,16 +189,16 @@ def _submit_many(call: Call, client: Client, common: Submission, file: Path | No
         _exit_unless_succeeded(shown["not_succeeded"], timeout)
 
 
-def _await_all(client: Client, job_ids: list[str], timeout: float) -> list[dict[str, Any]]:
+def _await_all(client: Client, waited: Waited, timeout: float) -> list[dict[str, Any]]:
     clock = client.deployment.clock
     deadline = clock.monotonic() + timeout
-    return [_await(client, job_id, max(0.0, deadline - clock.monotonic())) for job_id in job_ids]
+    return [_await(client, *one, max(0.0, deadline - clock.monotonic())) for one in waited]
 
 
-def _stream(call: Call, client: Client, common: Submission, file: Path | None, waited: list[str] | None) -> Many:
-    """Submits a file's lines in batches; a bad line ends it, and what stands before it stays submitted."""
+def _stream(call: Call, client: Client, common: Submission, file: Path | None, waited: Waited | None) -> Many:
+    """Sends a file's lines in batches; a bad line ends it, and what stands before it stays sent."""
     many = Many(0, None, None)
-    batch = []
+    batch: list[Prepared] = []
     try:
         for line in read_lines(file, sys.stdin.buffer, call.progress):
             try:
@@ -178,14 +206,14 @@ def _stream(call: Call, client: Client, common: Submission, file: Path | None, w
             except ValueError as error:  # all refusals of a value or field are ValueErrors
                 raise LineRefused(line.number, str(error)) from error
             if len(batch) == _BATCH:
-                many = _add(many, client.send(batch), waited)
+                many = _send(client, many, batch, waited)
                 batch = []
     except LineRefused as error:
-        many = _add(many, client.send(batch), waited)
+        many = _send(client, many, batch, waited)
         raise CommandFailed(f"{file or 'standard input'} {error}; {_so_far(many.submitted, common)}") from error
     except OSError as error:
         raise CommandFailed(f"{file} cannot be read: {error}; {_so_far(many.submitted, common)}") from error
-    return _add(many, client.send(batch), waited)
+    return _send(client, many, batch, waited)
 
 
 def _of_line(common: Submission, line: Line) -> Submission:
@@ -198,11 +226,12 @@ def _of_line(common: Submission, line: Line) -> Submission:
     )
 
 
-def _add(many: Many, receipts: list[Receipt], waited: list[str] | None) -> Many:
-    if not receipts:
+def _send(client: Client, many: Many, batch: list[Prepared], waited: Waited | None) -> Many:
+    if not batch:
         return many
+    receipts = client.send(batch)
     if waited is not None:
-        waited.extend(receipt.job_id for receipt in receipts)
+        waited.extend((one.job_id, one.content) for one in batch)
     return Many(many.submitted + len(receipts), many.first or receipts[0], receipts[-1])
 
 
@@ -210,6 +239,6 @@ def _so_far(count: int, common: Submission) -> str:
     again = (
         "since ids are given, the same command is safe to repeat once the line is right"
         if common.job_id is not None
-        else "without --id a repeated command submits them again, so go on behind them"
+        else "without --id a repeated command sends them again, so go on behind them"
     )
-    return f"{count} jobs were submitted before it; {again}"
+    return f"{count} jobs were sent before it; {again}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.console import Console
 from rich.table import Table
@@ -42,7 +42,12 @@ def cell(value: Any) -> Text:
 
 def short_time(text: str | None) -> str:
     """An RFC 3339 time without its date's separators and microseconds: `11-29 15:02:51.660`."""
-    return "" if text is None else f"{text[5:10]} {text[11:23]}"
+    return text if is_odd_time(text) else f"{text[5:10]} {text[11:23]}" if text else ""
+
+
+def is_odd_time(text: str | None) -> TypeGuard[str]:
+    """Whether a time is none of the calendar's and has no parts to show."""
+    return text is not None and text.endswith("us")
 
 
 def short(text: str, limit: int) -> str:

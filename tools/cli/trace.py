@@ -12,10 +12,11 @@ from rewindq.engine.runtime.trace import trace_shown
 
 from .jobs import open_past
 from .options import Call, command
-from .tables import print_table, short
+from .tables import is_odd_time, print_table, short
 
-#: Longest detail shown of an event; `--json` has all of it.
-_DETAIL_MAX = 160
+#: Longest text shown of a body's field; `--json` has all of it. What went wrong is never cut.
+_FIELD_MAX = 160
+_WHOLE = frozenset({"reason"})
 #: Body fields that say little to a person, or that have a column of their own.
 _QUIET = frozenset(
     {"digest", "request_digest", "payload_ref", "answer_ref", "result_ref", "source_offset", "kind", "submitted_at"}
@@ -47,14 +48,14 @@ def _print_trace(console: Console, events: list[dict[str, Any]]) -> None:
     first = events[0]["timestamp"] if events else ""
     console.print(f"{first} to {events[-1]['timestamp']}" if events else "no events")
     rows = (
-        (event["position"] or "", event["attempt"] or "", event["timestamp"][14:26], event["type"], _detail(event))
+        (event["position"] or "", event["attempt"] or "", _clock(event["timestamp"]), event["type"], _detail(event))
         for event in events
     )
     print_table(console, ("position", "try", "mm:ss", "event", "detail"), rows)
 
 
 def _detail(event: dict[str, Any]) -> str:
-    """The step, what it was about and how it went, in one line."""
+    """The step, what it was about and how it went."""
     parts = [event["step"] or ""]
     if event["resource_version"] is not None:
         parts.append(f"{event['resource']} v{event['resource_version']}")
@@ -63,12 +64,17 @@ def _detail(event: dict[str, Any]) -> str:
     if event["status"] != "success":
         parts.append(event["status"])
     parts += [
-        f"{name}={_value(value)}"
+        f"{name}={_value(name, value)}"
         for name, value in event["body"].items()
         if value is not None and value not in ([], "") and name not in _QUIET
     ]
-    return short(" ".join(part for part in parts if part), _DETAIL_MAX)
+    return " ".join(part for part in parts if part)
 
 
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _value(name: str, value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if name in _WHOLE else short(text, _FIELD_MAX)
+
+
+def _clock(timestamp: str) -> str:
+    return timestamp if is_odd_time(timestamp) else timestamp[14:26]

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import typer
 
+from rewindq.engine.log.kafka.settings import parse, with_instance
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.settings import Settings
 from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_command, run_worker
 from rewindq.processors.worker.report import Report, WorkerOptions
+from rewindq.processors.worker.tally import Tally
 
 from .options import Call, command, log_to_stderr
+
+InstanceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--instance-id",
+        metavar="ID",
+        help="Static membership on Kafka: restarted within the session time-out, a worker keeps its partitions.",
+    ),
+]
+ConcurrencyOption = Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Jobs at once a process.")]
+IdleOption = Annotated[
+    bool, typer.Option("--until-idle", help="Ends when nothing but held jobs is waiting, delayed or running.")
+]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=1, max=65535, metavar="P", help="Serves Prometheus metrics (one process)."),
+]
+MetricsHostOption = Annotated[
+    str, typer.Option("--metrics-host", metavar="HOST", help="Where metrics are served: 0.0.0.0 for other machines.")
+]
+GraceOption = Annotated[
+    float, typer.Option("--grace", min=0, metavar="S", help="Seconds that running jobs have after SIGTERM.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,27 +54,16 @@ def worker(
     app: Annotated[
         str | None, typer.Option("--app", metavar="MODULE:ATTR", help="The app whose jobs to run; or REWINDQ_APP.")
     ] = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, metavar="N", help="Jobs at once a process.")
-    ] = 100,
+    concurrency: ConcurrencyOption = 100,
     processes: Annotated[int, typer.Option("--processes", min=1, metavar="N", help="Worker processes.")] = 1,
-    until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Ends when nothing is waiting, delayed or running.")
-    ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", min=1, max=65535, metavar="P", help="Serves Prometheus metrics (one process)."),
-    ] = None,
-    metrics_host: Annotated[
-        str,
-        typer.Option("--metrics-host", metavar="HOST", help="Where metrics are served: 0.0.0.0 for other machines."),
-    ] = "127.0.0.1",
-    grace: Annotated[
-        float, typer.Option("--grace", min=0, metavar="S", help="Seconds that running jobs have after SIGTERM.")
-    ] = 10.0,
+    until_idle: IdleOption = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = "127.0.0.1",
+    grace: GraceOption = 10.0,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Shown to operators; the host's name by default.")
     ] = None,
+    instance_id: InstanceOption = None,
     report_fd: Annotated[int | None, typer.Option("--report-fd", hidden=True)] = None,
 ) -> None:
     """Runs jobs until SIGTERM or SIGINT: then what runs is finished, or handed back after the grace.
@@ -60,41 +76,71 @@ def worker(
         raise typer.BadParameter("give --app MODULE:ATTRIBUTE, set REWINDQ_APP, or app in rewindq.toml")
     if processes > 1 and metrics_port is not None:
         raise typer.BadParameter("--metrics-port serves one process: start one worker a port instead of --processes")
+    place, instance = settings.app, _instance(settings, instance_id)
+    if instance is not None and processes == 1:
+        settings = settings.model_copy(update={"log": with_instance(settings.log, instance)})
     options = DaemonOptions(
-        settings.app,
+        place,
         WorkerOptions(concurrency=concurrency, grace=grace, name=name or socket.gethostname()),
         until_idle,
         metrics_port,
         metrics_host,
     )
     if report_fd is not None:
-        with os.fdopen(report_fd, "w") as reports:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(report_fd, "w") as reports:
             run_worker(settings, options, reports)
         return
-    report = run_worker(settings, options) if processes == 1 else _supervise(call, settings, options, processes)
-    shown = {
-        name: getattr(report, name) for name in ("processed", "succeeded", "failed", "retried", "blocked", "unknown")
-    }
-    call.show(shown, lambda console: console.print(f"{report.processed} jobs: {_told(report)}"))
+    several = processes > 1
+    report = _supervise(call, settings, options, processes, instance) if several else run_worker(settings, options)
+    call.show(_shown(report), lambda console: console.print(_told(report)))
+
+
+def _instance(settings: Settings, given: str | None) -> str | None:
+    """The id for static membership, from the option or the address."""
+    if settings.log.startswith("kafka:"):
+        return given or parse(settings.log).instance
+    if given is not None:
+        raise typer.BadParameter("--instance-id is for Kafka: the embedded log sees at once which process has ended")
+    return None
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    names = ("processed", "succeeded", "failed", "retried", "held", "blocked", "unknown")
+    shown: dict[str, Any] = {name: getattr(report, name) for name in names}
+    shown["handovers"] = {"count": report.handovers, "max_s": round(report.handover_max_s, 3)}
+    return shown | ({"at_least": True} if report.at_least else {})
 
 
 def _told(report: Report) -> str:
-    told = f"{report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    jobs = f"at least {report.processed}" if report.at_least else str(report.processed)
+    told = f"{jobs} jobs: {report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
+    if report.held:
+        told += f", {report.held} held by a quarantine"
     told += f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else ""
-    return told + (f"; {report.unknown} wait for a worker that knows their type" if report.unknown else "")
+    told += f"; {report.unknown} wait for a worker that knows their type" if report.unknown else ""
+    if not report.handovers:
+        return told
+    return f"{told}; partitions handed over {report.handovers} times, in {report.handover_max_s:.1f} s at most"
 
 
-def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int) -> Report:
+def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int, instance: str | None) -> Report:
     """Runs children of this same program. They get the settings by the environment: addresses may hold passwords."""
     load_app(options.app)  # an app that cannot be loaded is told once, here
-    with call.deployment() as deployment:
+    with call.deployment(create=True) as deployment:
         deployment.ensure_topics()
-        partitions = deployment.partitions
+        partitions, tally = deployment.partitions, Tally(deployment)
+
+    def count(workers: Collection[str]) -> Report:
+        with call.deployment() as deployment:
+            return tally.count(deployment, workers)
+
     for setting in ("log", "namespace", "state_dir", "blobs", "app"):
         value = getattr(settings, setting)
         if value is not None:
             os.environ[f"REWINDQ_{setting.upper()}"] = str(value)
     arguments = ["worker", "--concurrency", str(options.worker.concurrency), "--grace", str(options.worker.grace)]
     arguments += ["--name", options.worker.name]
-    children = child_command(arguments)
-    return Supervisor(children, processes, until_idle=options.until_idle, partitions=lambda: partitions).run()
+    # Two members of one id would push each other out of the group.
+    own = [[] if instance is None else ["--instance-id", f"{instance}-{number}"] for number in range(1, processes + 1)]
+    commands = [child_command([*arguments, *more]) for more in own]
+    return Supervisor(commands, until_idle=options.until_idle, partitions=partitions, tally=count).run()

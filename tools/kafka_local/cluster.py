@@ -7,6 +7,7 @@ output. A stopped cluster started again in the same folder is the same cluster: 
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import socket
@@ -29,6 +30,7 @@ from .settings import HOST, Node, log4j_properties, server_properties
 START_TIMEOUT = 60.0
 # A broker that loses its quorum partners while it stops waits for them; killing it then loses nothing.
 STOP_GRACE = 10.0
+PORT_MAX = 65535
 _HEAP = ["-Xmx512m", "-XX:+UseSerialGC"]
 
 
@@ -56,30 +58,38 @@ class _State(NamedTuple):
 def start(brokers: int = 1, port: int | None = None, dir: Path | str = "./.rewindq/kafka") -> LocalKafka:  # noqa: A002
     """Starts a cluster of 1 or 3 brokers and returns once it answers; one that runs already is returned.
 
-    `port` is the first broker's, further brokers take the next ones; None takes free ports, or those of the
+    `port` is the first broker's, further brokers take the next ones; None or 0 takes free ports, or those of the
     last start in this folder. Raises LocalKafkaError.
     """
+    port = port or None
     if brokers not in (1, 3):
         raise LocalKafkaError(f"{brokers} brokers: a local cluster has 1 or 3 (a quorum needs an odd number)")
+    if port is not None and not 1 <= port <= PORT_MAX + 1 - brokers:
+        raise LocalKafkaError(f"port {port} for {brokers} broker(s): it must be from 1 to {PORT_MAX + 1 - brokers}")
     folder = Path(dir).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         known = _read_state(folder)
         if known is not None and known.running():
             return _already_running(known, brokers, port, folder)
         java, libs = jars.java(), jars.resolve()
+        # An earlier start may have left some of its brokers: they would hold the ports and the data folders' locks.
+        end(known.processes if known else [], STOP_GRACE)
         state = _plan(known, brokers, port, folder)
+        _check_ports(state)
         _write_state(folder, state)
         _format(java, libs, state)
-        # An earlier start may have left some of its brokers: they would hold the data folders' locks.
-        end(known.processes if known else [], STOP_GRACE)
+        return _started(java, libs, state, folder)
+
+
+def _started(java: str, libs: Path, state: _State, folder: Path) -> LocalKafka:
+    kafka = state.handle(folder)
+    try:
         state = _spawn_all(java, libs, state, folder)
-        try:
-            await_brokers(state.handle(folder).bootstrap, brokers, lambda: _check_running(state))
-        except LocalKafkaError:
-            end(state.processes, STOP_GRACE)
-            raise
-        return state.handle(folder)
+        await_brokers(kafka.bootstrap, len(state.nodes), lambda: _check_running(state), state.cluster_id)
+    except BaseException:  # an interrupt, too, leaves no broker behind
+        end(state.processes, STOP_GRACE)
+        raise
+    return state.handle(folder)
 
 
 def stop(dir: Path | str = "./.rewindq/kafka") -> LocalKafka | None:  # noqa: A002
@@ -111,12 +121,40 @@ def _plan(known: _State | None, brokers: int, port: int | None, folder: Path) ->
                 "folder, or delete this one"
             )
         if port in (None, known.nodes[0].port):
-            return known._replace(processes=[])
+            return known._replace(nodes=_with_free_controllers(known.nodes), processes=[])
     free = _free_ports(2 * brokers)
     ports = free[:brokers] if port is None else list(range(port, port + brokers))
     nodes = [Node(n + 1, ports[n], free[brokers + n], folder / f"broker-{n + 1}") for n in range(brokers)]
     cluster_id = known.cluster_id if known else base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
     return _State(cluster_id, nodes, [])
+
+
+def _with_free_controllers(nodes: list[Node]) -> list[Node]:
+    """Nobody asked for the controllers' ports: where one is taken meanwhile, they move."""
+    if all(_is_free(node.controller_port) for node in nodes):
+        return nodes
+    free = _free_ports(len(nodes))
+    return [node._replace(controller_port=port) for node, port in zip(nodes, free, strict=True)]
+
+
+def _check_ports(state: _State) -> None:
+    """Raises LocalKafkaError where another program listens: it would be taken for the broker."""
+    for node in state.nodes:
+        if not _is_free(node.port):
+            raise LocalKafkaError(
+                f"port {node.port} of broker {node.id} is in use by another program: end it, or choose another --port"
+            )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the broker does: connections of an earlier one that linger are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 def _free_ports(count: int) -> list[int]:
@@ -167,18 +205,28 @@ def _spawn_all(java: str, libs: Path, state: _State, folder: Path) -> _State:
     return state
 
 
-def await_brokers(bootstrap: str, brokers: int, check: Callable[[], None] = lambda: None) -> None:
-    """Returns when a cluster shows this many brokers; `check` may raise meanwhile. Raises LocalKafkaError."""
+def await_brokers(
+    bootstrap: str, brokers: int, check: Callable[[], None] = lambda: None, cluster_id: str | None = None
+) -> None:
+    """Returns when a cluster shows this many brokers; `check` may raise meanwhile.
+
+    Raises LocalKafkaError, also when what answers is another cluster than `cluster_id`.
+    """
     deadline = time.monotonic() + START_TIMEOUT
     # Connection errors are what the wait is about: they belong in no log.
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
     admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 100, **quiet})
     while time.monotonic() < deadline:
-        try:
-            if len(admin.list_topics(timeout=0.5).brokers) == brokers:
+        with contextlib.suppress(KafkaException):  # not yet: asked again until the deadline
+            found = admin.list_topics(timeout=0.5)
+            if None not in (cluster_id, found.cluster_id) and found.cluster_id != cluster_id:
+                raise LocalKafkaError(
+                    f"{bootstrap} is answered by another cluster ({found.cluster_id}) than the one started "
+                    f"({cluster_id}): end that one, or choose another --port"
+                )
+            if len(found.brokers) == brokers and (cluster_id is None or found.cluster_id is not None):
+                check()
                 return
-        except KafkaException:
-            pass  # not yet: asked again until the deadline
         check()
     raise LocalKafkaError(f"{bootstrap} did not answer within {START_TIMEOUT:.0f} s")
 
@@ -197,7 +245,12 @@ def _last_words(node: Node) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with (folder / "cluster.lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "cluster.lock").open("w")
+    except OSError as error:
+        raise LocalKafkaError(f"{folder} cannot be written ({error.strerror}): name another --dir") from error
+    with file as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -38,13 +38,18 @@ class CacheRead(DomainBody, frozen=True):
 
 
 class EffectStarted(DomainBody, frozen=True):
-    """Durable before the call: from here to its outcome, the call may have happened."""
+    """Durable before the call: from here to its outcome, the call may have happened.
+
+    `compensation` is what undoes it, with the effect's arguments.
+    """
 
     key: str
     request_digest: str
     request: bytes | None
     timeout: int | None
     idempotent: bool
+    compensation: bytes | None = None
+    compensation_ref: str | None = None
 
 
 class EffectSucceeded(DomainBody, frozen=True):
@@ -143,3 +148,32 @@ class DivergenceFound(DomainBody, frozen=True):
     kind: str
     expected: bytes | None
     got: bytes | None
+
+
+class RemoteRequested(DomainBody, frozen=True):
+    """A step asked the home partition of the event's resource; the request went to it in the same transaction."""
+
+    request_id: str
+    op: str
+    home: int
+    changes: bytes | None = None
+    deleted: tuple[str, ...] = ()
+    expected: int | None = None
+
+
+class RemoteAnswered(DomainBody, frozen=True):
+    """What the home partition answered, `position` there being what it decided or what was read.
+
+    `waited` is until the reply came, `home_waited` what a lease was waited for at its home; milliseconds.
+    """
+
+    request_id: str
+    op: str
+    home: int
+    outcome: str
+    waited: int
+    home_waited: int | None = None
+    reason: str | None = None
+    value: bytes | None = None
+    value_ref: str | None = None
+    position: str | None = None

@@ -22,12 +22,13 @@ class JobSubmitted(Body, frozen=True):
 
 
 class CancelCommand(Body, frozen=True):
-    """An operator asks to cancel the envelope's job."""
+    """An operator asks to cancel the envelope's job. `relayed`: by a partition that had not seen the job."""
 
     topic: ClassVar[str] = "commands"
     command_id: str
     reason: str
     actor: str
+    relayed: bool = False
 
 
 class RetryCommand(Body, frozen=True):
@@ -50,3 +51,70 @@ class RewindCommand(Body, frozen=True):
     input_topic: str
     from_offset: int
     to_offset: int
+
+
+class QuarantineCommand(Body, frozen=True):
+    """An operator holds a job type: this partition starts no attempt of it until the quarantine is lifted."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    type: str
+
+
+class LiftCommand(Body, frozen=True):
+    """An operator lifts a job type's quarantine on this partition."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    type: str
+
+
+class ResolveCommand(Body, frozen=True):
+    """An operator tells what became of an effect in doubt: `succeeded`, with its answer, or `failed`: not done."""
+
+    topic: ClassVar[str] = "commands"
+    command_id: str
+    reason: str
+    actor: str
+    key: str
+    outcome: str
+    answer: bytes | None
+    answer_ref: str | None
+
+
+class ResourceRequest(Body, frozen=True):
+    """A job asks the home partition of the event's resource: `op` is load, save, lease, renew or release.
+
+    `ttl` and `wait` are durations of a lease; the record's epoch is that of the asking partition's owner.
+    """
+
+    topic: ClassVar[str] = "commands"
+    request_id: str
+    op: str
+    from_partition: int
+    changes: bytes | None = None
+    deleted: tuple[str, ...] = ()
+    expected: int | None = None
+    ttl: int | None = None
+    wait: int | None = None
+
+
+class ResourceReply(Body, frozen=True):
+    """The home partition's answer: `outcome` is done, conflict, fenced, refused or expired.
+
+    `waited` is how long a lease was waited for there, milliseconds.
+    """
+
+    topic: ClassVar[str] = "commands"
+    request_id: str
+    op: str
+    outcome: str
+    reason: str | None = None
+    value: bytes | None = None
+    value_ref: str | None = None
+    position: str | None = None
+    waited: int | None = None

@@ -163,10 +163,15 @@ class LeaseRequested(Body, frozen=True):
 
 
 class LeaseAcquired(Body, frozen=True):
-    """The attempt holds the event's resource under its fencing token."""
+    """The attempt holds the event's resource under its fencing token.
+
+    `holder_partition` is set where the job is at home on another partition, with the request that asked for it.
+    """
 
     ttl: int
     waited: int
+    holder_partition: int | None = None
+    request_id: str | None = None
 
 
 class LeaseRenewed(Body, frozen=True):
@@ -192,4 +197,111 @@ class LeaseRefused(Body, frozen=True):
 
     holder: str
     waited: int
+    reason: str
+
+
+class QuarantineAdded(Body, frozen=True):
+    """From here on this partition starts no attempt of the job type."""
+
+    type: str
+    reason: str
+    actor: str
+    command_id: str
+
+
+class QuarantineLifted(Body, frozen=True):
+    """The job type may run again on this partition; what was held waits in its old order."""
+
+    type: str
+    reason: str
+    actor: str
+    command_id: str
+
+
+class ScheduleSet(Body, frozen=True):
+    """A periodic job's definition, when it is new or has changed; instants count from behind `since`."""
+
+    schedule: str
+    type: str
+    expression: str
+    tz: str
+    missed: str
+    since: int
+
+
+class InstantPlanned(Body, frozen=True):
+    """A planned instant was dealt with: its job was submitted in the same transaction (None: it was missed).
+
+    `missed` counts the instants before it that were passed over.
+    """
+
+    schedule: str
+    instant: int
+    job_id: str | None
+    missed: int
+
+
+class ClockJumped(Body, frozen=True):
+    """The wall clock was set forward or back while schedules were watched.
+
+    `by` and `behind` are microseconds: `behind` how far the wall now lags behind the schedules' own timeline. With
+    `restart`, a jump forward was taken back: instants count from behind that time again.
+    """
+
+    by: int
+    behind: int
+    restart: int | None
+
+
+class EffectResolved(Body, frozen=True):
+    """What an operator told of an effect in doubt. `outcome`: succeeded, with its answer, or failed: not done."""
+
+    key: str
+    outcome: str
+    answer: bytes | None
+    answer_ref: str | None
+    reason: str
+    actor: str
+    command_id: str
+
+
+class CancelKept(Body, frozen=True):
+    """A cancel of a job that this partition has not seen: it is carried out when the job is accepted here."""
+
+    reason: str
+    actor: str
+    command_id: str
+
+
+class CompensationStarted(Body, frozen=True):
+    """The job failed for good: the effects of these steps are undone, in this order, before a person looks at it."""
+
+    failure_class: str
+    reason: str
+    exception: str | None
+    steps: tuple[str, ...]
+
+
+class CompensationEnded(Body, frozen=True):
+    """The compensations came to an end: which effects are undone, which are not, and why not."""
+
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    reason: str | None
+
+
+class PeerRaised(Body, frozen=True):
+    """Another partition has a new owner: requests of its older epochs are refused from here on."""
+
+    peer: int
+    peer_epoch: int
+
+
+class RequestRefused(Body, frozen=True):
+    """A request of another partition's job was refused before anything was decided; says why."""
+
+    request_id: str
+    op: str
+    from_partition: int
+    from_epoch: int
     reason: str

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -35,7 +35,7 @@ from .errors import error_of, text, tp
 from .fetch import Fetcher
 from .handles import Handles
 from .ownership import GroupMetadata, read_metadata
-from .settings import KafkaSettings, group_config, reader_config, transaction_config
+from .settings import FatalNote, KafkaSettings, group_config, reader_config, transaction_config
 from .topics import Topics
 from .transactions import StaleGenerationError, Transactions
 
@@ -85,7 +85,9 @@ class KafkaMember:
         self._unstable: set[int] = set()  # assigned, but an earlier owner's transaction is not decided yet
         self._committed: dict[int, int] = {}  # of inputs[0]: what a turn without offsets of its own sends
         self._closed = False
-        self._consumer = Consumer(group_config(settings, group, self.member_id))
+        self._telling = False  # `poll` was called from within `revoked` or `lost`
+        self._fatal = FatalNote()
+        self._consumer = Consumer({**group_config(settings, group, self.member_id), "logger": self._fatal})
         self._metadata = read_metadata(_raw_metadata(self._consumer))
         self._consumer.subscribe(
             [self._inputs[0]],
@@ -101,7 +103,8 @@ class KafkaMember:
         """Next records of started, unpaused partitions; waits up to `timeout` seconds; runs rebalances."""
         deadline = time.monotonic() + timeout
         while True:
-            self._serve_group()
+            if not self._telling:
+                self._serve_group()
             left = deadline - time.monotonic()
             records = self._fetcher.poll(limit, max(0.0, min(left, _SERVE_EVERY)))
             if records or left <= 0:
@@ -116,16 +119,17 @@ class KafkaMember:
                 self._committed[partition] = offsets[self._inputs[0]]
             self._fetcher.assign({(topic, partition): offset for topic, offset in offsets.items()})
 
-    def pause(self, partition: int) -> None:
-        """Stops delivering a started partition's records, keeping its position."""
-        self._fetcher.pause(self._keys([partition]))
+    def pause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Stops delivering a started partition's records, of some input topics (None: of all), keeping its position."""
+        self._fetcher.pause(self._keys([partition], topics))
 
-    def unpause(self, partition: int) -> None:
-        """Delivers a paused partition's records again."""
-        self._fetcher.resume(self._keys([partition]))
+    def unpause(self, partition: int, topics: Collection[str] | None = None) -> None:
+        """Delivers a paused partition's records again; as `pause`."""
+        self._fetcher.resume(self._keys([partition], topics))
 
-    def _keys(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        return [(topic, partition) for partition in partitions for topic in self._inputs]
+    def _keys(self, partitions: Iterable[int], topics: Collection[str] | None = None) -> list[TopicPartition]:
+        wanted = self._inputs if topics is None else topics
+        return [(topic, partition) for partition in partitions for topic in wanted]
 
     # Commits
 
@@ -219,6 +223,11 @@ class KafkaMember:
             message = self._consumer.poll(0)
             self._refresh_metadata()
         error = message.error() if message is not None else None
+        if self._fatal.reason is not None:
+            raise LogUnavailable(
+                f"member {self.member_id} cannot go on in group {self._group}: {self._fatal.reason}; "
+                "give each running worker an instance id of its own"
+            )
         if error is not None and (error.fatal() or error.code() in _AUTH_CODES):
             raise LogUnavailable(
                 f"member {self.member_id} cannot go on in group {self._group}: {text(error)}; join again"
@@ -284,7 +293,11 @@ class KafkaMember:
         told = [number for number in numbers if number not in self._unstable]
         self._unstable.difference_update(numbers)
         if told and not self._closed:
-            tell(told)
+            self._telling = True
+            try:
+                tell(told)
+            finally:
+                self._telling = False
 
     def _forget(self, numbers: list[int]) -> None:
         self._owned.difference_update(numbers)

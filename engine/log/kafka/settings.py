@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from rewindq.engine.ports.log import LogUnavailable
 
@@ -28,6 +28,29 @@ _SECRET_WORDS = ("password", "secret", "ssl.key", "jaas")
 
 # librdkafka's own log lines go here; connection trouble is thus in the worker's log, not on its stdout.
 _logger = logging.getLogger("rewindq.log.kafka")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether it needs telling: what ends a transaction is raised by its call, and a producer's first id is retried."""
+    text = record.getMessage()
+    return not (text.startswith("TXNERR ") or (text.startswith("GETPID ") and text.endswith(": retrying")))
+
+
+_logger.addFilter(_is_news)
+
+
+class FatalNote:
+    """A client's logger that keeps why the client is over: of a consumer's end its calls and callbacks tell nothing."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def log(self, level: int, message: str, *values: object) -> None:
+        """Called by the client library."""
+        text = message % values
+        if text.startswith("FATAL "):
+            self.reason = text.rpartition("Fatal error: ")[2]
+        _logger.log(level, "%s", text)
 
 
 class KafkaSettings(NamedTuple):
@@ -85,6 +108,14 @@ def parse(url: str) -> KafkaSettings:
         properties = {**_read_properties(Path(given["config"])), **properties}
     numbers = {name: _milliseconds(name, value) for name, value in given.items() if name.endswith("_ms")}
     return KafkaSettings(parts.netloc, properties, given.get("instance") or None, **numbers)
+
+
+def with_instance(url: str, instance: str) -> str:
+    """The address with this `instance`; another one in it is replaced. Raises LogUnavailable."""
+    parse(url)
+    parts = urlsplit(url)
+    options = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name != "instance"]
+    return urlunsplit(parts._replace(query=urlencode([*options, ("instance", instance)])))
 
 
 def _is_address(host: str) -> bool:

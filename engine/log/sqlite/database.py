@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
+
 from ...ports.log import AppendRefused, LogUnavailable
-from . import files
+from . import files, holder
 from .bell import Bell
 from .errors import FAILURES, is_contention, translate, translate_commit
+
+log = structlog.get_logger(__name__)
 
 _PRAGMAS = (
     "synchronous=FULL",  # an acknowledged commit survives power loss
@@ -27,6 +31,8 @@ _PRAGMAS = (
 # SQLite's own waiting grows to 100 ms a step; between processes that commit every millisecond that wastes
 # turns.
 _RETRY_S = (0.0002, 0.003)
+# A commit takes milliseconds: who waits so long wants to know for whom.
+_WARN_AFTER_S = 2.0
 
 _opened: dict[tuple[int, int], tuple[Bell, int]] = {}  # inode -> its bell and how often this process has it open
 _opening = threading.Lock()
@@ -148,18 +154,27 @@ class Database:
 
     def _begin(self, appending: bool) -> None:
         """Waits for the write lock of all processes, up to the time-out."""
-        deadline = time.monotonic() + self._busy_timeout
-        pause = _RETRY_S[0]
+        began = time.monotonic()
+        warned, pause = False, _RETRY_S[0]
         self._writer.execute("PRAGMA busy_timeout=0")
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 return
             except FAILURES as error:
-                if not is_contention(error) or time.monotonic() > deadline:
+                waited = time.monotonic() - began
+                if not is_contention(error) or waited > self._busy_timeout:
                     raise translate(error, self.path, appending=appending) from error
+                if not warned and waited > _WARN_AFTER_S:
+                    warned = True
+                    self._warn(waited)
             time.sleep(random.uniform(0.5, 1.0) * pause)
             pause = min(pause * 2, _RETRY_S[1])
+
+    def _warn(self, waited: float) -> None:
+        who = holder.find(self.path)
+        if who is not None:
+            log.warning("another process keeps the log's write lock", holder=str(who), for_s=round(waited, 1))
 
     def _roll_back(self) -> bool:
         """Whether the transaction is surely undone; makes a new connection where it is not."""

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from ...ports.log import AppendRefused, LogDamaged, LogError, LogUnavailable, OutcomeUnknown
+from . import holder
 
 # The statements are fixed and the numbering is ours: a missing table, a row that is there already and text
 # that is no UTF-8 come from damage alone. A message that holds such text gives a UnicodeDecodeError.
@@ -54,7 +55,9 @@ def translate(error: Exception, path: Path, *, appending: bool) -> LogError:
         return damaged(path, str(error))
     kind = AppendRefused if appending else LogUnavailable
     if code in _CONTENTION:
-        return kind(f"log {path} stayed locked by another process: nothing was done; find it with `fuser {path}`")
+        who = holder.find(path)
+        told = f"another process; find it with `fuser {path}`" if who is None else str(who)
+        return kind(f"log {path} stayed locked, nothing was done: its write lock is held by {told}")
     advice = _ADVICE.get(code, "see the disk's health and the system's log")
     return kind(f"log {path}: {error}: nothing was done; {advice}")
 

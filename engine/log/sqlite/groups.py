@@ -55,7 +55,7 @@ def set_offsets(
     connection: sqlite3.Connection, topics: Topics, grp: int, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Writes committed offsets. Raises NoSuchTopic."""
-    rows = [(grp, topics.find(connection, *key), offset) for key, offset in offsets.items()]
+    rows = [(grp, topics.present(connection, *key), offset) for key, offset in offsets.items()]
     connection.executemany(
         "INSERT INTO group_offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset",
         rows,

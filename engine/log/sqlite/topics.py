@@ -60,6 +60,14 @@ class Topics:
             number = self._numbers[topic, partition] = int(row[0])
         return number
 
+    def present(self, connection: sqlite3.Connection, topic: str, partition: int) -> int:
+        """The number of a partition that is there now, a new one of its name included. Raises NoSuchTopic."""
+        number = self.find(connection, topic, partition)
+        if connection.execute("SELECT 1 FROM partitions WHERE tp = ?", (number,)).fetchone() is None:
+            self.forget(topic, partition)
+            return self.find(connection, topic, partition)
+        return number
+
     def forget(self, topic: str, partition: int) -> None:
         """Drops what `find` remembers of a partition."""
         self._numbers.pop((topic, partition), None)

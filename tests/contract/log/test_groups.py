@@ -76,6 +76,23 @@ def test_pause_keeps_the_position(kit: LogKit, log: Log) -> None:
     assert [one.value for one in worker.records] == [b"c", b"a", b"b"]
 
 
+def test_one_of_two_inputs_may_be_paused(kit: LogKit, log: Log) -> None:
+    jobs, commands = kit.topic("jobs", 1), kit.topic("commands", 1)
+    worker = join(log, kit.name("g"), [jobs, commands], start=True)
+    settle([worker], lambda: worker.owner.owned == {0})
+    worker.member.pause(0, [jobs])
+    producer = log.producer()
+    producer.append([record(jobs, 0, b"a")])
+    producer.append([record(commands, 0, b"b")])
+    settle([worker], lambda: len(worker.records) == 1)
+    for _ in range(5):
+        worker.poll()
+    assert [one.value for one in worker.records] == [b"b"]
+    worker.member.unpause(0, [jobs])
+    settle([worker], lambda: len(worker.records) == 2)
+    assert [one.value for one in worker.records] == [b"b", b"a"]
+
+
 def test_a_turn_appends_and_commits_offsets_together(kit: LogKit, log: Log) -> None:
     jobs, events, group = kit.topic("jobs", 2), kit.topic("events", 2), kit.name("g")
     log.producer().append([record(jobs, 0)])
@@ -277,3 +294,28 @@ def test_a_deleted_group_is_gone_and_an_unknown_one_is_passed_over(kit: LogKit, 
     assert [one for one in log.groups(group) if one.name == group] == []
     log.set_offsets(group, {(jobs, 0): 0})
     assert _offsets(log, group) == {(jobs, 0): 0}
+
+
+def test_partitions_that_stay_are_read_while_others_are_handed_over(kit: LogKit, log: Log) -> None:
+    name, group = kit.topic("jobs", 2), kit.name("g")
+    first = join(log, group, [name], start=True)
+    settle([first], lambda: first.owner.owned == {0, 1})
+    producer, revoked = log.producer(), first.owner.revoked
+    told: list[list[int]] = []
+    everyone = [first]
+
+    def slowly(partitions: list[int]) -> None:
+        told.append(partitions)
+        everyone.append(join(log, group, [name], start=True))  # the group changes once more, which has to wait
+        stays = ({0, 1} - set(partitions)).pop()
+        producer.append([record(name, stays, b"stays"), record(name, partitions[0], b"goes")])
+        settle([first], lambda: len(first.records) > 0)
+        assert first.poll(0.2) == []
+        revoked(partitions)
+
+    first.owner.revoked = slowly  # type: ignore[method-assign]
+    everyone.append(join(log, group, [name], start=True))
+    settle(everyone, lambda: len(everyone) == 3 and _balanced(everyone, 2))
+    assert [one.value for one in first.records] == [b"stays"]
+    assert len(told) == 1
+    settle(everyone, lambda: {one.value for other in everyone[1:] for one in other.records} == {b"goes"})

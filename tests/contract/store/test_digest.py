@@ -29,7 +29,7 @@ def test_it_is_equal_in_all_kinds(tmp_path: Path) -> None:
 
 
 def test_it_does_not_change_between_versions(tmp_path: Path) -> None:
-    want = "1c7dc8808d25397fb768713693e5f712cd62c0c73136e2fb177ab4d320992318"
+    want = "e5bcd381ce249815d60f0dfe3353993dc48b188e3687f91db0c5f21961215f1d"
     assert digest("memory", tmp_path, CONTENT) == want
 
 

@@ -205,8 +205,23 @@ def test_a_running_job_is_asked_to_stop() -> None:
     assert bodies(d.decide_cancel(s.JobState(s.RUNNING), CANCEL)) == [e.CancelRequested("wrong", "ann", "c1")]
 
 
-@pytest.mark.parametrize("known", [None, s.JobState(s.SUCCEEDED), s.JobState(s.CANCELLED)])
-def test_what_is_over_or_unknown_is_not_cancelled(known: s.JobState | None) -> None:
+def test_a_cancel_of_an_unknown_job_is_kept_and_ends_the_job_when_it_comes() -> None:
+    dropped = s.KeptCancel("old", "bob", "c0", 3)
+    assert bodies(d.decide_cancel(None, CANCEL)) == [e.CancelKept("wrong", "ann", "c1")]
+    kept, refused = bodies(d.decide_cancel(None, CANCEL, dropped))
+    assert kept == e.CancelKept("wrong", "ann", "c1")
+    assert isinstance(refused, e.CommandRefused)
+    assert refused.command_id == "c0"
+
+    parked = submission(refusal=(FailureClass.VALIDATION, "bad payload"))
+    for one in (submission(), parked):
+        accepted, cancelled = d.decide_submission(None, one, 2, NOW, s.KeptCancel("wrong", "ann", "c1", 4))
+        assert isinstance(accepted.body, e.JobAccepted)
+        assert cancelled == e.Event(e.JobCancelled("wrong", "ann", "c1"), status="fail")
+
+
+@pytest.mark.parametrize("known", [s.JobState(s.SUCCEEDED), s.JobState(s.CANCELLED)])
+def test_what_is_over_is_not_cancelled(known: s.JobState) -> None:
     (event,) = d.decide_cancel(known, CANCEL)
 
     assert isinstance(event.body, e.CommandRefused)

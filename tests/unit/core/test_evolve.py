@@ -35,6 +35,8 @@ BODIES: dict[str, e.Body] = {
     "key blocked": e.KeyBlocked("it failed"),
     "unique taken": e.UniqueTaken("u1", 999),
     "unique duplicated": e.UniqueDuplicated("u1", "first"),
+    "compensation started": e.CompensationStarted("unknown", "no car", None, ("room",)),
+    "compensation ended": e.CompensationEnded(("room",), (), None),
 }
 
 #: What is allowed, and where it leads. All else is a FoldError.
@@ -52,6 +54,8 @@ TABLE: dict[str | None, dict[str, str]] = {
         "failed": "waiting",
         "to investigation": "investigation",
         "cancelled": "cancelled",
+        "compensation started": "waiting",
+        "compensation ended": "waiting",
     },
     "delayed": {
         "started": "running",
@@ -82,6 +86,8 @@ TABLE: dict[str | None, dict[str, str]] = {
         "cancel requested": "running",
         "key blocked": "running",
         "unique taken": "running",
+        "compensation started": "waiting",
+        "compensation ended": "running",
     },
     "investigation": {
         "cancelled": "cancelled",
@@ -179,6 +185,20 @@ def test_what_could_not_become_a_job_is_parked_as_one() -> None:
     assert after.finished_at == AT.timestamp
 
 
+def test_what_is_to_be_undone_outlives_attempts_and_ends_when_nothing_is_left() -> None:
+    failure = s.Failure("unknown", "no car", "charge")
+    job = evolve_job(state_of("running"), BODIES["compensation started"], AT)
+    assert (job.compensating, job.failures, job.lost) == (failure, {}, 0)
+    for event in ("started", "lost", "started", "handed back", "started", "retry scheduled", "started"):
+        job = evolve_job(job, BODIES[event], AT)
+        assert job.compensating == failure
+    left = evolve_job(job, e.CompensationEnded((), ("room",), "closed"), AT)
+    parked = evolve_job(left, BODIES["to investigation"], AT)
+    assert evolve_job(parked, BODIES["retry requested"], AT).compensating == failure
+    assert evolve_job(parked, BODIES["cancelled"], AT).compensating is None
+    assert evolve_job(job, BODIES["compensation ended"], AT).compensating is None
+
+
 # --- what is known under an effect's key ---
 
 STARTED = e.EffectStarted("k", "sha256:1", None, None, False)
@@ -190,7 +210,9 @@ OUTCOMES: dict[str, e.Body] = {
 
 
 def test_a_started_effect_names_who_started_it() -> None:
-    assert evolve_idempotency(None, STARTED, AT) == s.Idempotency(s.STARTED, "sha256:1", "job", 3, "charge")
+    known = evolve_idempotency(None, STARTED, AT)
+
+    assert known == s.Idempotency(s.STARTED, "sha256:1", "job", 3, "charge", changed_at=AT.timestamp)
 
 
 @pytest.mark.parametrize("status", OUTCOMES)
@@ -199,6 +221,7 @@ def test_an_outcome_keeps_the_digest_and_the_holder(status: str) -> None:
 
     assert known is not None
     assert (known.status, known.request_digest, known.job_id, known.attempt) == (status, "sha256:1", "job", 3)
+    assert known.changed_at == AT.timestamp
 
 
 @pytest.mark.parametrize("status", OUTCOMES)

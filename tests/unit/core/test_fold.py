@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 
 import pytest
@@ -17,7 +18,7 @@ from rewindq.engine.core.evolve import FoldError
 from rewindq.engine.core.fold import apply_record
 from rewindq.engine.ports.store import Delete, Family, Put
 from rewindq.engine.store.memory import MemoryStore
-from rewindq.engine.store.working import WorkingSet, read_counts
+from rewindq.engine.store.working import WorkingSet, read_counts, read_quarantines, read_queued
 
 
 def folded(
@@ -135,6 +136,8 @@ def test_the_indexes_say_what_the_jobs_say(records: list[EventRecord]) -> None:
     assert counts == {
         status: sum(job.status == status for job in jobs.values()) for status in {job.status for job in jobs.values()}
     }
+    queued = Counter(heads[j].type for j, job in jobs.items() if job.status in s.QUEUED)
+    assert read_queued(store) == queued
     running = {key.decode() for key, value in store.scan(Family.RUNNING) if s.decode_open(value).running}
     assert running == {j for j, job in jobs.items() if job.status == s.RUNNING}
 
@@ -205,3 +208,18 @@ def test_events_that_only_report_change_nothing() -> None:
     empty = folded([], [1])
 
     assert folded([record(*map(Event, reports))], [1]).digest() == empty.digest()
+
+
+def test_a_quarantine_is_part_of_the_state_as_of_any_position() -> None:
+    def about(body: e.Body, seq: int) -> EventRecord:
+        return EventRecord(seq, 0, START + seq, 1, "w", None, 0, (Event(body),))
+
+    records = [
+        about(e.QuarantineAdded("t", "broken", "ann", "c1"), 0),
+        about(e.QuarantineAdded("u", "broken", "ann", "c2"), 1),
+        about(e.QuarantineLifted("t", "mended", "bob", "c3"), 2),
+    ]
+    store = folded(records, [1])
+    assert {name: one.active for name, one in read_quarantines(store).items()} == {"t": False, "u": True}
+    assert {name: one.active for name, one in read_quarantines(store.view(1)).items()} == {"t": True, "u": True}
+    assert set(WorkingSet(store).quarantined) == {"u"}

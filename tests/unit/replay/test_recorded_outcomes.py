@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, SecretStr
-from tests.support.recorded import deployment, dry_run, record
+from tests.support.recorded import deployment, dry_run, fork, record, work
 
 from rewindq import App, Context, InDoubt, Retry
 from rewindq.engine.blobs.folder import FolderBlobs
@@ -17,6 +17,8 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.effects.errors import EffectConflict, LeaseUnavailable
 from rewindq.engine.replay.replays import in_doubt, leases
+from rewindq.engine.replay.source import open_job
+from rewindq.engine.runtime.commands import append_command
 from rewindq.engine.runtime.deployment import Deployment
 
 CALLS: list[str] = []
@@ -225,3 +227,61 @@ def test_a_call_that_the_time_out_cut_short_ends_there(place: Deployment) -> Non
         replay = dry_run(place, job, app)
     assert (replay.outcome, replay.divergences) == ("unfinished", [])
     assert replay.reason == "ends here: step charge started, outcome unknown"
+
+
+def test_what_a_person_told_of_a_doubt_answers_forks_and_later_attempts(place: Deployment) -> None:
+    def hang() -> str:
+        CALLS.append("call")
+        raise TimeoutError("no answer")
+
+    async def handler(ctx: Context, job: Order) -> str:
+        receipt: str = await ctx.effect("charge", hang, key="charge")
+        return receipt
+
+    app = app_of(handler, retry=ONCE)
+    with live(place, app) as job:
+        home, key = job.past.partition, "order:o1/charge/charge"
+    told = e.ResolveCommand("c1", "asked", "me", key, "succeeded", b'"r1"', None)
+    append_command(place, home, "job-1", told)
+    append_command(place, home, "job-1", e.RetryCommand("c2", "told", "me"))
+    work(place, app)
+    with open_job(place, "job-1") as job:
+        assert (job.recording.attempt().outcome, CALLS) == ("succeeded", ["call"])
+        first = dry_run(place, job, app, 1)
+        assert (first.outcome, first.failure_class, first.divergences) == ("failed", "in_doubt", [])
+        second = dry_run(place, job, app, 2)
+        assert (second.outcome, second.divergences) == ("succeeded", [])
+        base = job.recording.attempt(1).by_name["charge"].first
+        forked = fork(place, job, app, base, 1)
+        assert forked.outcome == "succeeded"
+        assert [(body.answer, body.evidence) for body in forked.bodies(e.EffectSucceeded)] == [(b'"r1"', "operator")]
+        assert CALLS == ["call"]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_call_that_cut_its_attempt_off_is_answered_from_the_resolution(place: Deployment, done: bool) -> None:
+    async def hang() -> str:
+        await asyncio.sleep(60)
+        return "never"
+
+    async def handler(ctx: Context, job: Order) -> str:
+        receipt: str = await ctx.effect("charge", hang, key="charge")
+        CALLS.append(receipt)
+        return receipt
+
+    app = app_of(handler, retry=ONCE, timeout=0.1)
+    with live(place, app) as job:
+        home = job.past.partition
+        assert "outcome unknown" in (dry_run(place, job, app).reason or "")
+        base = job.recording.attempt().by_name["charge"].first
+        assert fork(place, job, app, base).kinds == [("outcome_unknown", "charge")]
+    outcome, answer = ("succeeded", b'"r1"') if done else ("failed", None)
+    told = e.ResolveCommand("c1", "asked", "me", "order:o1/charge/charge", outcome, answer, None)
+    append_command(place, home, "job-1", told)
+    work(place, app)
+    with open_job(place, "job-1") as job:
+        assert dry_run(place, job, app).outcome == "unfinished"
+        assert (["r1"] if done else []) == CALLS
+        forked = fork(place, job, app, base)
+        assert (forked.outcome, forked.divergences) == ("succeeded" if done else "failed", [])
+        assert [body.exception for body in forked.bodies(e.EffectFailed)] == ([] if done else ["EffectBlocked"])

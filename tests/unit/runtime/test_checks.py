@@ -11,7 +11,15 @@ from rewindq.engine.runtime.checks import EFFECTS, STAYS, TRANSITIONS, Partition
 def test_the_tables_know_every_event_that_changes_a_job_or_an_effect() -> None:
     assert TRANSITIONS.keys() | STAYS == JOB_EVENTS
     effects = {kind for kind in e.BODIES.values() if kind.__name__.startswith("Effect")}
-    assert EFFECTS.keys() == effects
+    assert EFFECTS.keys() | {e.EffectResolved} == effects
+
+
+def test_a_resolution_of_what_is_not_in_doubt_is_told() -> None:
+    found: list[Violation] = []
+    checks = PartitionChecks(0, {"ns.lifecycle": "lifecycle"}, found.append)
+    event = e.Event(e.EffectResolved("k", "failed", None, None, "r", "me", "c1"))
+    checks.take(Merged("ns.lifecycle", 0, e.EventRecord(0, 1, 1, 1, "w", "job", 1, (event,))))
+    assert [violation.kind for violation in found] == ["resolution"]
 
 
 def test_a_gap_is_told_even_if_the_merge_lets_it_pass() -> None:

@@ -93,10 +93,13 @@ def test_a_running_group_is_refused_by_its_members(shop: Shop) -> None:
     member = shop.deployment.log.join(
         shop.deployment.group, [shop.topics.jobs, shop.topics.commands], Owner(), name="w"
     )
+    planned = plan_rewind(shop.deployment, "worker", "earliest")
+    assert len(planned.members) == 1
     with pytest.raises(GroupActive, match="is running"):
-        plan_rewind(shop.deployment, "worker", "earliest")
+        rewind(shop.deployment, planned, "x")
+    assert committed(shop) == 5
     member.close()
-    plan_rewind(shop.deployment, "worker", "earliest")
+    assert plan_rewind(shop.deployment, "worker", "earliest") == planned._replace(members=())
 
 
 def test_a_group_that_is_not_there_names_those_that_are(shop: Shop) -> None:

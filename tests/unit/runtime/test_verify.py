@@ -366,3 +366,14 @@ def test_one_id_on_two_partitions(tmp_path: Path) -> None:
     report = verify(shop.deployment)
     assert [violation["kind"] for violation in report["violations"]] == ["job_on_two_partitions"]
     shop.deployment.close()
+
+
+def test_an_attempt_that_started_under_quarantine(shop: Shop) -> None:
+    def add(record: e.EventRecord) -> list[e.EventRecord]:
+        if record.job_id == "e1" and isinstance(record.events[0].body, e.JobAccepted):
+            held = e.Event(e.QuarantineAdded("echo", "why", "ann", "c1"))
+            return [replace(record, events=(*record.events, held))]
+        return [record]
+
+    edit(shop, shop.topics.lifecycle, add)
+    assert ("quarantine", "e1") in {(one["kind"], one["job_id"]) for one in verify(shop.deployment)["violations"]}
