@@ -15,6 +15,7 @@ from .retry import FailureClass, Retried, Retry, decide_retry
 from .texts import MESSAGE_MAX as MESSAGE_MAX
 from .texts import bounded as bounded
 from .texts import text_of as text_of
+from .unique import Unique
 
 PRIORITY_MAX = 1000
 NOTHING_TO_UNDO = Undo()
@@ -35,6 +36,7 @@ class Submission(NamedTuple):
     home: int
     refusal: tuple[FailureClass, str] | None
     secrets: tuple[str, ...] = ()
+    unique: Unique | None = None
 
 
 def decide_submission(
@@ -67,9 +69,25 @@ def decide_submission(
     if kept is not None:
         return (e.Event(accepted), e.Event(e.JobCancelled(kept.reason, kept.actor, kept.command_id), status="fail"))
     if submission.refusal is None:
-        return (e.Event(accepted),)
+        unique = submission.unique
+        if unique is None:
+            return (e.Event(accepted),)
+        first = unique.holder(now)
+        if first is None:
+            return (e.Event(accepted), unique.taken(now))
+        return (e.Event(accepted), e.Event(e.UniqueDuplicated(unique.key, first), status="skipped"))
     failure_class, reason = submission.refusal
     return (e.Event(accepted), *investigation(failure_class, bounded(reason), None))
+
+
+def decide_hold(held: s.Held | None, submission: Submission, original: bytes) -> e.Event:
+    """A submission whose type is unknown here: held as it is, or a duplicate of one that is held."""
+    body = submission.body
+    if held is None:
+        return e.Event(e.SubmissionHeld(body.type, body.digest, original, submission.offset))
+    same = held.digest == body.digest and held.type == body.type
+    duplicated = e.SubmissionDuplicated(body.digest, held.digest, same, submission.offset)
+    return e.Event(duplicated, status="skipped" if same else "fail")
 
 
 def investigation(
@@ -188,13 +206,22 @@ def decide_cancel(
     return (e.Event(e.JobCancelled(command.reason, command.actor, command.command_id), status="fail"),)
 
 
-def decide_operator_retry(job: s.JobState | None, command: e.RetryCommand) -> tuple[e.Event, ...]:
-    """Sends a job of the investigation queue back."""
+def decide_operator_retry(
+    job: s.JobState | None, command: e.RetryCommand, unique: Unique | None = None, now: int = 0
+) -> tuple[e.Event, ...]:
+    """Sends a job of the investigation queue back, unless another one has its unique key by now."""
     if job is None:
         return (_refused("retry", command.command_id, "no such job on this partition"),)
     if job.status != s.INVESTIGATION:
         return (_refused("retry", command.command_id, f"only a job in investigation is retried; this is {job.status}"),)
-    return (e.Event(e.RetryRequested(command.reason, command.actor, command.command_id)),)
+    requested = e.Event(e.RetryRequested(command.reason, command.actor, command.command_id))
+    if unique is None:
+        return (requested,)
+    other = unique.holder(now)
+    if other is not None:
+        reason = f"{other} holds the unique key {unique.key!r}: retry when it has ended, or cancel it"
+        return (_refused("retry", command.command_id, reason),)
+    return (requested, unique.taken(now))
 
 
 def _refused(command: str, command_id: str, reason: str) -> e.Event:

@@ -50,6 +50,7 @@ def _started(job: s.JobState, body: e.AttemptStarted, at: Moment) -> s.JobState:
         lost=job.lost,
         token=at.token,
         compensating=job.compensating,
+        holds=job.holds,
     )
 
 
@@ -118,12 +119,34 @@ def _cancel_requested(job: s.JobState, body: e.CancelRequested, at: Moment) -> s
 
 
 def _retry_requested(job: s.JobState, body: e.RetryRequested, at: Moment) -> s.JobState:
-    return s.JobState(s.WAITING, job.attempt, at.seq, compensating=job.compensating)
+    return s.JobState(s.WAITING, job.attempt, at.seq, compensating=job.compensating, holds=job.holds)
+
+
+def _key_blocked(job: s.JobState, body: e.KeyBlocked, at: Moment) -> s.JobState:
+    unique = job.holds.unique if job.holds is not None else None
+    return replace(job, last_seq=at.seq, holds=s.Holds(True, unique))
+
+
+def _unique_taken(job: s.JobState, body: e.UniqueTaken, at: Moment) -> s.JobState:
+    blocks = job.holds.blocks if job.holds is not None else False
+    return replace(job, last_seq=at.seq, holds=s.Holds(blocks, body.key))
+
+
+def _unique_duplicated(job: s.JobState, body: e.UniqueDuplicated, at: Moment) -> s.JobState:
+    reason = f"duplicate of {body.first}, which holds the unique key {body.key!r}"
+    return replace(job, status=s.CANCELLED, last_seq=at.seq, finished_at=at.timestamp, due=None, cancel_reason=reason)
+
+
+def evolve_block(before: s.KeyBlock | None, job_id: str, accepted_seq: int, blocks: bool) -> s.KeyBlock | None:
+    """A resource's block after a job failed (`blocks`) or ended; None when nobody blocks it any more."""
+    others = [entry for entry in (before.jobs if before is not None else ()) if entry[1] != job_id]
+    jobs = sorted([*others, (accepted_seq, job_id)]) if blocks else others
+    return s.KeyBlock(tuple(jobs)) if jobs else None
 
 
 def _compensation_started(job: s.JobState, body: e.CompensationStarted, at: Moment) -> s.JobState:
     failure = s.Failure(body.failure_class, body.reason, at.step)
-    return s.JobState(s.WAITING, job.attempt, at.seq, failure=failure, compensating=failure)
+    return s.JobState(s.WAITING, job.attempt, at.seq, failure=failure, compensating=failure, holds=job.holds)
 
 
 def _compensation_ended(job: s.JobState, body: e.CompensationEnded, at: Moment) -> s.JobState:
@@ -144,6 +167,9 @@ _EVOLVERS: dict[type[e.Body], tuple[frozenset[str], JobEvolver]] = {
     e.RetryRequested: (frozenset({s.INVESTIGATION}), _retry_requested),
     e.CompensationStarted: (frozenset({s.RUNNING, s.WAITING}), _compensation_started),
     e.CompensationEnded: (frozenset({s.RUNNING, s.WAITING}), _compensation_ended),
+    e.KeyBlocked: (s.ACTIVE, _key_blocked),
+    e.UniqueTaken: (s.ACTIVE, _unique_taken),
+    e.UniqueDuplicated: (frozenset({s.WAITING, s.DELAYED}), _unique_duplicated),
 }
 
 #: Events that change a job's state.

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from . import events as e
 from . import state as s
 from .aggregate import evolve_aggregate
-from .evolve import JOB_EVENTS, FoldError, Moment, evolve_idempotency, evolve_job, evolve_open_effects
+from .evolve import (
+    JOB_EVENTS,
+    FoldError,
+    Moment,
+    evolve_block,
+    evolve_idempotency,
+    evolve_job,
+    evolve_open_effects,
+)
 from .quarantine import evolve_quarantine
 from .schedule import evolve_planned, evolve_restart, evolve_set
 
@@ -84,6 +94,34 @@ class States(Protocol):
         """Stores its next version at `value.seq`."""
         ...
 
+    def block(self, resource: str) -> s.KeyBlock | None:
+        """The failed jobs that a resource's later jobs wait behind."""
+        ...
+
+    def set_block(self, resource: str, value: s.KeyBlock | None) -> None:
+        """Stores or removes them."""
+        ...
+
+    def unique(self, job_type: str, key: str) -> s.UniqueMark | None:
+        """Who holds a unique key of a type."""
+        ...
+
+    def set_unique(self, job_type: str, key: str, value: s.UniqueMark | None) -> None:
+        """Stores or removes it."""
+        ...
+
+    def held_submission(self, job_id: str) -> s.Held | None:
+        """A submission that waits for an owner which knows its type."""
+        ...
+
+    def set_held_submission(self, job_id: str, value: s.Held | None) -> None:
+        """Stores or removes it."""
+        ...
+
+    def set_note(self, job_type: str, value: s.TypeNote | None) -> None:
+        """Stores or removes why jobs of a type wait."""
+        ...
+
     def quarantine(self, job_type: str) -> s.Quarantine | None:
         """A job type's quarantine, lifted ones included."""
         ...
@@ -114,6 +152,8 @@ _OPEN_EVENTS = _EFFECT_EVENTS | {
     e.MovedToInvestigation,
     e.CompensationStarted,
 }
+_ENDED = s.TERMINAL | {s.INVESTIGATION}
+_HOLD_EVENTS = frozenset({e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted})
 _LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
 _SCHEDULE_EVENTS = frozenset({e.ScheduleSet, e.InstantPlanned, e.ClockJumped})
 
@@ -145,6 +185,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         states.set_aggregate(resource, after, stored)
     elif kind in _LEASE_EVENTS:
         _apply_lease_event(states, event, at)
+    elif kind in _HOLD_EVENTS:
+        _apply_hold_event(states, body, at)
     elif isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
         states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
     elif kind in _SCHEDULE_EVENTS:
@@ -190,7 +232,53 @@ def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Mo
         if at.token is None:
             raise FoldError(f"AttemptStarted at seq {at.seq} holds {record.resource} without a fencing token")
         states.set_lease(record.resource, at.seq, s.Lease(at.token, at.job_id, at.attempt))
+    elif isinstance(body, e.KeyBlocked):
+        _set_block(states, record, at, blocks=True)
+    elif isinstance(body, e.UniqueTaken):
+        states.set_unique(_type_of(states, at), body.key, s.UniqueMark(at.job_id, body.until))
+    if after.holds is not None and after.status in _ENDED:
+        after = _let_go(states, record, after, after.holds, at)
     states.set_job(at.job_id, at.seq, before, after)
+
+
+def _let_go(states: States, record: e.EventRecord, job: s.JobState, holds: s.Holds, at: Moment) -> s.JobState:
+    """A job that ended in any way frees its unique key; it blocks its resource until a person has decided, too."""
+    if holds.unique is not None:
+        kind = _type_of(states, at)
+        mark = states.unique(kind, holds.unique)
+        if mark is not None and mark.job_id == at.job_id:
+            states.set_unique(kind, holds.unique, None)
+    if job.status == s.INVESTIGATION and holds.blocks:
+        return replace(job, holds=s.Holds(True))
+    if holds.blocks:
+        _set_block(states, record, at, blocks=False)
+    return replace(job, holds=None)
+
+
+def _type_of(states: States, at: Moment) -> str:
+    head = states.head(at.job_id)
+    if head is None:
+        raise FoldError(f"{at.job_id} holds a unique key at seq {at.seq} and was never accepted")
+    return head.type
+
+
+def _set_block(states: States, record: e.EventRecord, at: Moment, *, blocks: bool) -> None:
+    head = states.head(at.job_id)
+    if record.resource is None or head is None:
+        raise FoldError(f"{at.job_id} blocks a key at seq {at.seq} and has no resource")
+    block = evolve_block(states.block(record.resource), at.job_id, head.accepted_seq, blocks)
+    states.set_block(record.resource, block)
+
+
+def _apply_hold_event(states: States, body: e.Body, at: Moment) -> None:
+    if isinstance(body, e.TypeNoted):
+        states.set_note(body.type, None if body.reason is None else s.TypeNote(body.reason))
+    elif isinstance(body, e.SubmissionHeld):
+        states.set_held_submission(at.job_id, s.Held(body.type, body.digest, body.original, body.source_offset, at.seq))
+    else:
+        if states.held_submission(at.job_id) is None:
+            raise FoldError(f"{at.job_id} is released at seq {at.seq} and was not held")
+        states.set_held_submission(at.job_id, None)
 
 
 def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:

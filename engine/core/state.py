@@ -60,6 +60,16 @@ class Failure(Stored, frozen=True, array_like=True):
     step: str | None = None
 
 
+class Holds(Stored, frozen=True, array_like=True):
+    """What a job that is not over keeps from others.
+
+    `blocks`: later jobs of its resource wait for its end; `unique`: the unique key of its type that it has taken.
+    """
+
+    blocks: bool = False
+    unique: str | None = None
+
+
 class JobState(Stored, frozen=True, array_like=True):
     """Where a job stands. `failures` and `lost` count since it was accepted or last sent back by an operator.
 
@@ -81,6 +91,7 @@ class JobState(Stored, frozen=True, array_like=True):
     result: bytes | None = None
     result_ref: str | None = None
     compensating: Failure | None = None
+    holds: Holds | None = None
 
 
 class OpenEffects(Stored, frozen=True, array_like=True):
@@ -98,6 +109,44 @@ class Lease(Stored, frozen=True, array_like=True):
     attempt: int
     ttl: int | None = None
     released: bool = False
+
+
+class KeyBlock(Stored, frozen=True, array_like=True):
+    """The failed jobs that a resource's later jobs wait behind, as (number of acceptance, id), oldest first."""
+
+    jobs: tuple[tuple[int, str], ...]
+
+    def ahead_of(self, accepted_seq: int) -> str | None:
+        """The first of them that was accepted before a job; None: it may run."""
+        first, job_id = self.jobs[0]
+        return job_id if first < accepted_seq else None
+
+
+class Held(Stored, frozen=True, array_like=True):
+    """A submission that waits for an owner which knows its type: the record's bytes and where they came from."""
+
+    type: str
+    digest: str
+    original: bytes
+    source_offset: int
+    held_seq: int
+
+
+class UniqueMark(Stored, frozen=True, array_like=True):
+    """Who holds a unique key, and for how long at most (microseconds since 1970)."""
+
+    job_id: str
+    until: int | None = None
+
+    def holds(self, now: int) -> bool:
+        """Whether it keeps others out at a time."""
+        return self.until is None or now < self.until
+
+
+class TypeNote(Stored, frozen=True, array_like=True):
+    """Why jobs of a type wait."""
+
+    reason: str
 
 
 class Quarantine(Stored, frozen=True, array_like=True):
@@ -214,8 +263,11 @@ State: TypeAlias = (
     | AggregateVersion
     | Quarantine
     | Schedule
+    | KeyBlock
+    | Held
+    | TypeNote
+    | UniqueMark
 )
-
 
 _encoder = msgspec.msgpack.Encoder()
 encode_state = _encoder.encode
@@ -229,6 +281,16 @@ decode_idempotency = msgspec.msgpack.Decoder(Idempotency).decode
 decode_version = msgspec.msgpack.Decoder(AggregateVersion).decode
 decode_quarantine = msgspec.msgpack.Decoder(Quarantine).decode
 decode_schedule = msgspec.msgpack.Decoder(Schedule).decode
+decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
+decode_held = msgspec.msgpack.Decoder(Held).decode
+decode_unique = msgspec.msgpack.Decoder(UniqueMark).decode
+decode_note = msgspec.msgpack.Decoder(TypeNote).decode
+
+#: Kinds of keys in the store's family of marks.
+BLOCKED_KEY = "key\0"
+HELD = "held\0"
+TYPE_NOTE = "type\0"
+UNIQUE = "unique\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:
@@ -239,6 +301,11 @@ def ready_key(priority: int, accepted_seq: int) -> bytes:
 def timer_key(due: int, job_id: str) -> bytes:
     """Orders delayed and retrying jobs by their due time."""
     return due.to_bytes(8, "big") + job_id.encode()
+
+
+def unique_key(job_type: str, key: str) -> str:
+    """The mark of a type's unique key."""
+    return f"{UNIQUE}{job_type}\0{key}"
 
 
 def trace_key(job_id: str, seq: int) -> bytes:

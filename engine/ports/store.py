@@ -33,6 +33,7 @@ class Family(StrEnum):
     META = "meta"
     QUARANTINES = "quarantines"
     SCHEDULES = "schedules"
+    MARKS = "marks"
 
     # Enum's own hash is a Python call, and families are looked up for every value that is read or written.
     __hash__ = str.__hash__

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
+from ..core.rate import Rate
 from ..core.retry import FailureClass, Retry
 from ..core.schedule import Missed
 from ..effects.marked import is_marked
 from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
+from .rules import BadRule, KeyRule, OnFailure, Rules
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-#: `"order:{order_id}"`, or a function of the payload.
-KeyRule = str | Callable[[Any], str] | None
 CacheGet = Callable[[str], Any] | Callable[[str], Awaitable[Any]]
 
 
@@ -45,6 +45,16 @@ class JobType(NamedTuple):
     concurrency: int | None
     is_async: bool
     secrets: tuple[str, ...]
+    blocks_key: bool = False
+    concurrency_key: KeyRule = None
+    rate: Rate | None = None
+    unique: KeyRule = None
+    unique_for: float | None = None
+
+    @property
+    def homed(self) -> bool:
+        """Whether a limit holds only if all jobs under one key are at its home: no other key may be given."""
+        return self.concurrency_key is not None or self.rate is not None or self.unique is not None
 
     def resource_of(self, payload: BaseModel) -> str | None:
         """The job's resource. Raises ValueError naming the type and the rule."""
@@ -53,6 +63,10 @@ class JobType(NamedTuple):
     def key_of(self, payload: BaseModel) -> str | None:
         """The partition key that the job asks for, None: its resource, else its id."""
         return self._apply("key", self.key, payload)
+
+    def unique_of(self, payload: BaseModel) -> str | None:
+        """The job's unique key. Raises ValueError naming the type and the rule."""
+        return self._apply("unique", self.unique, payload)
 
     def _apply(self, what: str, rule: KeyRule, payload: BaseModel) -> str | None:
         if rule is None:
@@ -104,38 +118,51 @@ class App:
         timeout: float | None = None,
         max_lost: int = 3,
         concurrency: int | None = None,
+        concurrency_key: KeyRule = None,
+        rate: str | None = None,
+        unique: KeyRule = None,
+        unique_for: float | None = None,
+        on_failure: OnFailure = "continue",
     ) -> Callable[[Handler], Handler]:
         """Registers a handler `(ctx, payload) -> result`, `async def` or plain `def`.
 
         `resource` names what the job works on: one job of a resource runs at a time. `key` is the partition key
         (default: the resource, else the job's id). `timeout` seconds bound an attempt. After `max_lost` lost workers
-        the job is poison. `concurrency` bounds jobs of this type in one worker. Raises AppError.
+        the job is poison. `concurrency` bounds jobs of this type in one worker process; with `concurrency_key`, those
+        under each such key in all workers (default 1), and that is the partition key then. `rate`
+        (`"100/s"`, `"10/m"`) bounds the starts of attempts of this type in all workers; all its jobs are at home on one
+        partition then. `unique`: while a job of the type with this key has not ended, another one is recorded as its
+        duplicate; for `unique_for` seconds from its submission at most. With `on_failure="block_key"` a job that failed
+        keeps later jobs of its resource waiting until it succeeds or is cancelled. Raises AppError.
         """
+
+        rules = Rules(resource, key, concurrency, concurrency_key, rate, unique, unique_for, on_failure)
 
         def register(function: Handler) -> Handler:
             job_name = name or function.__name__
             if job_name in self.types:
                 raise AppError(f"app {self.name!r} has two handlers named {job_name!r}; rename one")
-            if timeout is not None and not timeout > 0:
-                raise AppError(f"timeout of {job_name!r} must be above 0 seconds, got {timeout!r}")
-            if max_lost < 1:
-                raise AppError(f"max_lost of {job_name!r} must be 1 or more, got {max_lost!r}")
+            _check_attempts(job_name, timeout, max_lost)
             model, result = _signature(job_name, function)
-            for what, rule in (("resource", resource), ("key", key)):
-                _check_template(job_name, what, rule, model)
+            limit, home = _checked(job_name, rules, model)
             self.types[job_name] = JobType(
                 job_name,
                 function,
                 model,
                 result,
                 resource,
-                key,
+                home,
                 retry or Retry(),
                 timeout,
                 max_lost,
                 concurrency,
                 inspect.iscoroutinefunction(function),
                 secret_paths(model),
+                on_failure == "block_key",
+                concurrency_key,
+                limit,
+                unique,
+                unique_for,
             )
             return function
 
@@ -241,6 +268,24 @@ def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel]
         raise AppError(f"handler {name!r}: annotate {parameters[1].name!r} with its pydantic model, got {model!r}")
     returns = hints.get("return")
     return model, TypeAdapter(returns) if returns not in (None, type(None), Any) else None
+
+
+def _check_attempts(name: str, timeout: float | None, max_lost: int) -> None:
+    if timeout is not None and not timeout > 0:
+        raise AppError(f"timeout of {name!r} must be above 0 seconds, got {timeout!r}")
+    if max_lost < 1:
+        raise AppError(f"max_lost of {name!r} must be 1 or more, got {max_lost!r}")
+
+
+def _checked(name: str, rules: Rules, model: type[BaseModel]) -> tuple[Rate | None, KeyRule]:
+    """The type's rate, and the rule of its partition key."""
+    try:
+        limit, home = rules.check(name), rules.home(name)
+    except BadRule as error:
+        raise AppError(str(error)) from error
+    for what, rule in rules.keys.items():
+        _check_template(name, what, rule, model)
+    return limit, home
 
 
 def _check_template(name: str, what: str, rule: KeyRule, model: type[BaseModel]) -> None:

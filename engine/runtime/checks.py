@@ -39,7 +39,10 @@ TRANSITIONS: dict[type[e.Body], tuple[frozenset[str], str]] = {
     e.JobSucceeded: (frozenset({RUNNING}), SUCCEEDED),
     e.CompensationStarted: (frozenset({FAILING, QUEUED}), QUEUED),
     e.CompensationEnded: (frozenset({RUNNING, FAILING, QUEUED}), FAILING),
+    e.UniqueDuplicated: (frozenset({QUEUED}), CANCELLED),
 }
+#: Events that change a job and leave it where it is.
+STAYS = frozenset({e.KeyBlocked, e.UniqueTaken})
 _RESTING = frozenset({QUEUED, RUNNING, PARKED, SUCCEEDED, CANCELLED})
 
 STARTED = "started"
@@ -84,12 +87,13 @@ class RemoteWrite(NamedTuple):
 class _Job:
     """Where a job stands, as far as the checks need it."""
 
-    __slots__ = ("attempt", "calls", "place", "type")
+    __slots__ = ("accepted", "attempt", "calls", "place", "type")
 
     def __init__(self) -> None:
         self.type = ""
         self.place = NOWHERE
         self.attempt = 0
+        self.accepted = 0
         self.calls: set[str] = set()
 
 
@@ -119,6 +123,13 @@ class PartitionChecks:
         self._keys: dict[str, str] = {}
         self._tokens: dict[str, int] = {}
         self._versions: dict[str, int] = {}
+        #: Resource -> the failed jobs that block it.
+        self._blocked: dict[str, set[str]] = {}
+        #: Submissions that wait for a worker which knows their type.
+        self._held: set[str] = set()
+        #: Type and unique key -> who has taken it last, and until when.
+        self._unique: dict[tuple[str, str], e.UniqueTaken] = {}
+        self._unique_holders: dict[tuple[str, str], str] = {}
         self._quarantined: set[str] = set()
 
     # --- records ---
@@ -166,6 +177,7 @@ class PartitionChecks:
         if record.job_id is None:
             return
         job = self.jobs.get(record.job_id)
+        self._check_hold(record.job_id, body, seq)
         if type(body) in TRANSITIONS:
             job = self.jobs.setdefault(record.job_id, _Job())
             self._check_transition(job, record, event, seq)
@@ -175,7 +187,11 @@ class PartitionChecks:
                 self.written[seq] = RemoteWrite(event.resource, event.resource_version, record.job_id)
         elif isinstance(body, e.DomainBody):
             self._check_running(job, record, body, seq)
-        if type(body) in EFFECTS and job is not None:
+        if isinstance(body, e.KeyBlocked):
+            self._blocked.setdefault(record.resource or "", set()).add(record.job_id)
+        elif isinstance(body, e.UniqueTaken) and job is not None:
+            self._check_unique(job, record, body, seq)
+        elif type(body) in EFFECTS and job is not None:
             self._check_effect(job, record, body, seq)
         elif isinstance(body, e.EffectResolved):
             self._check_resolution(job, record, body, seq)
@@ -197,7 +213,7 @@ class PartitionChecks:
         return bool(at) and home != f"p{self.partition}"
 
     def _note_input(self, body: e.Body) -> None:
-        if isinstance(body, e.JobAccepted | e.SubmissionDuplicated | e.SubmissionForwarded):
+        if isinstance(body, e.JobAccepted | e.SubmissionDuplicated | e.SubmissionForwarded | e.SubmissionHeld):
             if body.source_offset is not None:
                 self.taken_in["jobs"].add(body.source_offset)
         elif isinstance(body, e.MovedToInvestigation) and body.source_topic is not None:
@@ -222,7 +238,7 @@ class PartitionChecks:
             detail = f"{type(body).__name__} cannot follow {job.place or 'nothing: it was never accepted'}"
             self._broken(kind, seq, record.job_id, detail)
         if isinstance(body, e.JobAccepted):
-            job.type = body.type
+            job.accepted, job.type = seq, body.type
         elif isinstance(body, e.AttemptStarted):
             if job.type in self._quarantined:
                 self._broken("quarantine", seq, record.job_id, f"an attempt started while {job.type} was quarantined")
@@ -232,9 +248,39 @@ class PartitionChecks:
             job.attempt = record.attempt
             if record.resource is not None:
                 self._check_grant(record.resource, event.fencing_token, record.job_id, seq)
+                self._check_block(job, record.resource, record.job_id, seq)
+        if after in (SUCCEEDED, CANCELLED) and record.resource is not None and record.job_id is not None:
+            self._blocked.get(record.resource, set()).discard(record.job_id)
         if job.place == RUNNING and after != RUNNING:
             self._check_calls_ended(job, record, body, seq)
         job.place = after
+
+    def _check_unique(self, job: _Job, record: e.EventRecord, body: e.UniqueTaken, seq: int) -> None:
+        key = (job.type, body.key)
+        holder = self._unique_holders.get(key)
+        if holder is not None and holder != record.job_id and self.jobs[holder].place in (QUEUED, RUNNING):
+            until = self._unique[key].until
+            # A decision is made a little before its record's time, never after.
+            if until is None or record.timestamp < until:
+                detail = f"it takes the unique key {body.key!r} that {holder} holds, which has not ended"
+                self._broken("second_unique", seq, record.job_id, detail)
+        self._unique[key], self._unique_holders[key] = body, record.job_id or ""
+
+    def _check_hold(self, job_id: str, body: e.Body, seq: int) -> None:
+        if isinstance(body, e.SubmissionHeld):
+            self._held.add(job_id)
+        elif isinstance(body, e.SubmissionReleased):
+            if job_id not in self._held:
+                self._broken("hold", seq, job_id, "it was released and was not held")
+            self._held.discard(job_id)
+        elif isinstance(body, e.JobAccepted) and job_id in self._held:
+            self._broken("hold", seq, job_id, "it was accepted and is still held")
+
+    def _check_block(self, job: _Job, resource: str, job_id: str | None, seq: int) -> None:
+        ahead = [other for other in self._blocked.get(resource, ()) if self.jobs[other].accepted < job.accepted]
+        if ahead:
+            detail = f"it started while {sorted(ahead)[0]}, which failed before it, blocks {resource}"
+            self._broken("overtook", seq, job_id, detail)
 
     def _check_calls_ended(self, job: _Job, record: e.EventRecord, body: e.Body, seq: int) -> None:
         for key in sorted(job.calls):

@@ -27,8 +27,9 @@ from ..store.overlay import Overlay
 from ..store.reader import ReadStore
 from ..store.working import COUNTS, PEERS, POSITIONS, QUEUED, read_aggregate
 from .deployment import Deployment
-from .pending import Pending, read_pending
+from .pending import Pending, pending_of, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail
+from .waits import type_waits, waits_for
 
 log = structlog.get_logger(__name__)
 
@@ -49,12 +50,13 @@ class NotFound(Exception):
 
 
 class FoundJob(NamedTuple):
-    """A job: where it is, what never changes about it, where it stands."""
+    """A job: where it is, what never changes about it, where it stands, and what it waits for beyond time and room."""
 
     job_id: str
     partition: int
     head: s.JobHead
     state: s.JobState
+    waits: str | None = None
 
 
 class FoundEffect(NamedTuple):
@@ -134,17 +136,31 @@ class PartitionPast:
         """A job of this partition."""
         raw = job_id.encode()
         head = self.store.get(Family.PAYLOADS, raw)
-        return None if head is None else self._found(job_id, head)
+        if head is not None:
+            return self._found(job_id, head)
+        held = self.store.get(Family.MARKS, s.HELD.encode() + raw)
+        return None if held is None else self._held(held)
 
     def jobs(self) -> Iterator[FoundJob]:
         """All jobs, by id."""
         for raw, head in self.store.scan(Family.PAYLOADS):
             yield self._found(raw.decode(), head)
+        for _, value in self.store.scan(Family.MARKS, s.HELD.encode()):
+            found = self._held(value)
+            if found is not None:
+                yield found
+
+    def _held(self, value: bytes) -> FoundJob | None:
+        """A submission that waits for a worker which knows its type, as the job that it will be."""
+        held = s.decode_held(value)
+        pending = pending_of(self._deployment, held.original, self.partition, held.source_offset)
+        return None if pending is None else _waiting(pending)._replace(waits=type_waits(self.store, held.type))
 
     def _found(self, job_id: str, head: bytes) -> FoundJob:
         version = self.store.latest(Family.JOBS, job_id.encode())
         assert version is not None, f"{job_id} has a head and no state"
-        return FoundJob(job_id, self.partition, s.decode_head(head), s.decode_job(version.value))
+        about, state = s.decode_head(head), s.decode_job(version.value)
+        return FoundJob(job_id, self.partition, about, state, waits_for(self.store, about, state))
 
     def effect(self, key: str) -> FoundEffect | None:
         """What is known of an effect of this partition."""

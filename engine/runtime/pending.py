@@ -64,12 +64,17 @@ def read_from(deployment: Deployment, topic: str, partition: int, start: int) ->
 
 def _pending(deployment: Deployment, record: Record) -> Pending | None:
     """The submission in a record; None for what cannot become a job, which a worker will put under investigation."""
+    return pending_of(deployment, record.value, record.partition, record.offset)
+
+
+def pending_of(deployment: Deployment, value: bytes | None, partition: int, offset: int) -> Pending | None:
+    """The submission in a record's bytes; None for what cannot become a job."""
     try:
-        decoded = deployment.codec.decode(record.value)
+        decoded = deployment.codec.decode(value)
     except UndecodableRecord:
         return None
     body = decoded.events[0].body if decoded.events else None
     if not isinstance(body, e.JobSubmitted) or not decoded.job_id:
         return None
     key = body.key or decoded.job_id
-    return Pending(decoded.job_id, record.partition, record.offset, key, decoded.timestamp, decoded.trace_id, body)
+    return Pending(decoded.job_id, partition, offset, key, decoded.timestamp, decoded.trace_id, body)

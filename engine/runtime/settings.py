@@ -47,7 +47,8 @@ class Settings(BaseSettings):
     """Where the log, the state and the blobs are, and how new topics are made. Immutable.
 
     `app` is MODULE:ATTRIBUTE. `partitions` counts for topics that do not exist yet. Payloads, results and
-    answers over `body_limit_bytes` go to the blob store.
+    answers over `body_limit_bytes` go to the blob store. Jobs of a type that no handler is there for wait
+    `unknown_type_wait` seconds for a worker that has one.
     """
 
     model_config = SettingsConfigDict(
@@ -62,6 +63,7 @@ class Settings(BaseSettings):
     partitions: _Whole = Field(8, ge=1, le=1024)
     schema_registry_url: str | None = Field(None, pattern=r"^(https?|mock)://.")
     body_limit_bytes: _Whole = Field(16 * 1024, ge=256, le=512 * 1024)
+    unknown_type_wait: float = Field(600.0, ge=0, le=366 * 86_400)
 
     @property
     def blobs_folder(self) -> Path | None:

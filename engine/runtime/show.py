@@ -43,6 +43,7 @@ def job_shown(found: FoundJob, quarantines: Quarantines | None = None) -> dict[s
         "failure": None
         if failure is None
         else {"class": failure.failure_class, "reason": failure.reason, "step": failure.step},
+        "waits": found.waits,
     }
 
 

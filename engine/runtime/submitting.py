@@ -21,6 +21,7 @@ from .context import encode_payload
 from .deployment import Deployment
 from .ids import new_id
 from .kept import describe
+from .rules import foreign_key
 
 #: Longest type name and partition key, in characters.
 NAME_MAX = 200
@@ -139,7 +140,10 @@ class Submitter:
         try:
             model = job_type.model.model_validate_json(payload)
             resource = job_type.resource_of(model)
-            key = submission.key or job_type.key_of(model) or resource
+            own = job_type.key_of(model)
+            if job_type.homed and submission.key is not None and submission.key != own:
+                raise SubmissionRefused(foreign_key(submission.type, submission.key, own))
+            key = submission.key or own or resource
         except ValidationError as error:
             raise SubmissionRefused(f"payload of {submission.type!r}: {describe(error)}") from error
         except ValueError as error:

@@ -21,7 +21,7 @@ _WAL_BYTES = 8 * _MIB
 _OPEN_FILES = 128
 _DICTIONARY_BYTES = 16 * _KIB
 #: Families whose keys come and go: deletions are compacted away early, or scans would wade through them.
-_QUEUES = frozenset({Family.READY, Family.TIMERS, Family.RUNNING, Family.LENT})
+_QUEUES = frozenset({Family.READY, Family.TIMERS, Family.RUNNING, Family.MARKS})
 _DELETIONS = (4096, 2048)  # within how many entries, how many of them deleted, a file is compacted
 _SMALL = _QUEUES | {Family.META, Family.LEASES, Family.QUARANTINES, Family.SCHEDULES}
 

@@ -1,7 +1,7 @@
 """A branch: a store of its own that reads through to its base as of the position it left from.
 
 Versioned families merge both sides: the base gives exactly what it held at that position, however far it has
-gone on. Plain families have no history: PAYLOADS and TRACES show what the base holds now beneath the branch's
+gone on. Plain families have no history: PAYLOADS, TRACES and MARKS show what the base holds now beneath the branch's
 own puts and deletions; READY, TIMERS, RUNNING and META belong to the branch alone and start empty.
 """
 
@@ -20,7 +20,7 @@ K = TypeVar("K", int, bytes)
 #: Makes the empty store of a branch: its folder and the position it leaves from.
 NewLayer = Callable[[str, int], OwnStore]
 
-READ_THROUGH = frozenset({Family.PAYLOADS, Family.TRACES})
+READ_THROUGH = frozenset({Family.PAYLOADS, Family.TRACES, Family.MARKS})
 # In these the branch's own values start with a byte that tells a value from a deletion.
 _VALUE, _DELETED = b"\x01", b"\x00"
 

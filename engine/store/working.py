@@ -255,6 +255,47 @@ class WorkingSet:
         self._remember(Family.AGGREGATES, key, value)
         self._changes.append(Put(Family.AGGREGATES, key.encode(), s.encode_state(stored), value.seq))
 
+    # --- marks ---
+
+    def block(self, resource: str) -> s.KeyBlock | None:
+        """The failed jobs that a resource's later jobs wait behind."""
+        return self._plain(Family.MARKS, s.BLOCKED_KEY + resource, s.decode_block)
+
+    def set_block(self, resource: str, value: s.KeyBlock | None) -> None:
+        """Stores or removes them."""
+        self._set_mark(s.BLOCKED_KEY + resource, value)
+
+    def unique(self, job_type: str, key: str) -> s.UniqueMark | None:
+        """Who holds a unique key of a type."""
+        return self._plain(Family.MARKS, s.unique_key(job_type, key), s.decode_unique)
+
+    def set_unique(self, job_type: str, key: str, value: s.UniqueMark | None) -> None:
+        """Stores or removes it."""
+        self._set_mark(s.unique_key(job_type, key), value)
+
+    def held_submission(self, job_id: str) -> s.Held | None:
+        """A submission that waits for an owner which knows its type."""
+        return self._plain(Family.MARKS, s.HELD + job_id, s.decode_held)
+
+    def set_held_submission(self, job_id: str, value: s.Held | None) -> None:
+        """Stores or removes it."""
+        self._set_mark(s.HELD + job_id, value)
+
+    def note(self, job_type: str) -> s.TypeNote | None:
+        """Why jobs of a type wait."""
+        return self._plain(Family.MARKS, s.TYPE_NOTE + job_type, s.decode_note)
+
+    def set_note(self, job_type: str, value: s.TypeNote | None) -> None:
+        """Stores or removes it."""
+        self._set_mark(s.TYPE_NOTE + job_type, value)
+
+    def _set_mark(self, key: str, value: s.State | None) -> None:
+        self._remember(Family.MARKS, key, value)
+        raw = key.encode()
+        self._changes.append(
+            Delete(Family.MARKS, raw) if value is None else Put(Family.MARKS, raw, s.encode_state(value))
+        )
+
     # --- quarantines ---
 
     def quarantine(self, job_type: str) -> s.Quarantine | None:

@@ -14,6 +14,7 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.blocking import with_block
 from rewindq.engine.core.compensate import end_compensation
 from rewindq.engine.core.doubt import unresolved
 from rewindq.engine.core.retry import FailureClass
@@ -30,8 +31,9 @@ from .compensating import CompensatingSession, is_compensating, undo_in
 from .holds import Holds
 from .intake import Intake, Taken, payload_bytes
 from .leases import Leases
+from .limits import Limits
 from .owner import About, Owner
-from .queue import Ready, ReadyQueue, ready
+from .queue import Ready, ReadyQueue
 from .remote import Remote
 from .report import WorkerOptions
 from .run import Run
@@ -60,6 +62,7 @@ class Attempts:
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
+        self.limits = Limits(deployment, app, self.queues)
         self._intake = intake
         self._draw = random.Random()
         self._dirty: set[Run] = set()
@@ -70,48 +73,43 @@ class Attempts:
 
     def follow(self, owner: Owner, taken: Taken) -> None:
         """Does what follows from an input that was taken in."""
-        body = taken.events[-1].body if taken.events else None
-        if isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
-            self.holds.decided(owner, body)
+        if not taken.events:
+            return
+        first, last = taken.events[0].body, taken.events[-1].body
+        if isinstance(last, e.QuarantineAdded | e.QuarantineLifted):
+            self.holds.decided(owner, last)
         if taken.job_id is None:
             return
-        if isinstance(body, e.JobAccepted):
-            if body.due is None:
+        if isinstance(last, e.JobAccepted | e.UniqueTaken) and isinstance(first, e.JobAccepted):
+            if first.due is None:
                 self.requeue(owner, taken.job_id)
             else:
-                self.timers[owner.partition].add(body.due, taken.job_id)
-        elif isinstance(body, e.RetryRequested):
+                self.timers[owner.partition].add(first.due, taken.job_id)
+        elif isinstance(first, e.RetryRequested):
             self.requeue(owner, taken.job_id)
-        elif isinstance(body, e.CancelRequested):
-            self.cancel(taken.job_id, body)
-        elif isinstance(body, e.JobCancelled):
-            self.queues[owner.partition].remove(taken.job_id)
+        elif isinstance(last, e.CancelRequested):
+            self.cancel(taken.job_id, last)
+        elif isinstance(last, e.JobCancelled):
+            self.limits.forget(owner, taken.job_id)
 
     # --- starting ---
-
-    def full_types(self) -> set[str]:
-        """Job types at their concurrency limit."""
-        return {
-            name
-            for name, count in self.by_type.items()
-            if (limit := self.app.types[name].concurrency) and count >= limit
-        }
 
     def start(self, owner: Owner, entry: Ready) -> Run | None:
         """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
 
-        A job whose type this worker does not know, or whose payload is refused by now, is parked.
+        One that cannot be run as its type's rules want it is parked.
         """
         job = owner.states.job(entry.job_id)
         head = owner.states.head(entry.job_id)
         assert job is not None and head is not None
         about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
-        job_type = self.app.types.get(head.type)
-        if job_type is None:
-            self._free(owner, entry.resource)
-            known = ", ".join(sorted(self.app.types)) or "none"
-            reason = f"unknown job type {head.type!r}; this worker's app has: {known}"
-            self._park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
+        job_type = self.app.types[head.type]
+        missed = self.limits.missed(head)
+        if missed is not None:
+            self.limits.leave(owner.partition, head)
+            self._free(owner, head.resource)
+            reason = f"it was accepted without {missed}, by a worker that did not know it; submit it under a new id"
+            self.park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
             return None
         lease = owner.states.lease(head.resource) if head.resource is not None else None
         timeout_ms = None if job_type.timeout is None else int(job_type.timeout * 1000)
@@ -120,10 +118,14 @@ class Attempts:
         run = Run(owner, entry.job_id, head, job.attempt + 1, job_type, event.fencing_token, self.deployment.clock)
         self.running[entry.job_id] = run
         self.by_type[head.type] += 1
+        if job_type.rate is not None:
+            self.limits.rates.reserve(head.type)
         return run
 
     def spawn(self, run: Run) -> None:
         """Runs the handler of an attempt whose start is durable."""
+        if run.job_type.rate is not None:
+            self.limits.rates.spend(run.head.type, run.clock.monotonic(), starts=not run.closed)
         if run.closed:
             return
         loop = asyncio.get_running_loop()
@@ -205,6 +207,7 @@ class Attempts:
         now = self.deployment.clock.now_us()
         undo = undo_in(owner, run.job_id)
         events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random(), undo)
+        events = with_block(events, job, run.head.resource, run.job_type.blocks_key)
         last = events[-1].body
         outcome = {e.RetryScheduled: s.RETRYING, e.CompensationStarted: s.WAITING}.get(type(last), s.INVESTIGATION)
         self._end(run, (*doubts, *events), outcome)
@@ -277,6 +280,9 @@ class Attempts:
             events = d.investigation(FailureClass.IN_DOUBT, reason, doubts[0].step)
         else:
             events = d.investigation(FailureClass.TIMEOUT, f"cancelled ({body.reason}); {self._still_runs()}", None)
+        job = run.owner.states.job(run.job_id)
+        assert job is not None
+        events = with_block(events, job, run.head.resource, run.job_type.blocks_key)
         self._end(run, (*doubts, *events), s.INVESTIGATION)
         self._intake.investigate(run.owner, self._about(run), events[-1])
 
@@ -324,17 +330,22 @@ class Attempts:
         self.running.pop(run.job_id, None)
         self.by_type[run.head.type] -= 1
         self._ended[outcome] += 1
+        if run.job_type.blocks_key:
+            self.limits.see_block(run.owner, run.head.resource)
         self._free(run.owner, run.head.resource)
+        self.limits.leave(run.owner.partition, run.head)
         self.wake()
 
     def _free(self, owner: Owner, resource: str | None) -> None:
         if resource is not None:
+            self.limits.see_unblocked(owner, resource)
             self.waits.freed(Place(owner.partition, resource))
 
     def _about(self, run: Run) -> About:
         return About.job(run.job_id, run.head, run.attempt, run.owner.partition, run.owner.seq - 1)
 
-    def _park(self, owner: Owner, about: About, kind: FailureClass, reason: str) -> None:
+    def park(self, owner: Owner, about: About, kind: FailureClass, reason: str) -> None:
+        """Puts a job that does not run under investigation."""
         events = d.investigation(kind, reason, None)
         owner.append(about, events)
         self._intake.investigate(owner, about, events[-1])
@@ -345,9 +356,8 @@ class Attempts:
         """Puts a job that waits (again) into the ready queue, unless a quarantine holds it."""
         head = owner.states.head(job_id)
         assert head is not None
-        if head.type in owner.states.quarantined:
-            return
-        self.queues[owner.partition].push(ready(head.priority, head.accepted_seq, job_id, head.type, head.resource))
+        if head.type not in owner.states.quarantined:
+            self.queues[owner.partition].push(self.limits.entry(job_id, head))
 
     def touched(self, run: Run) -> None:
         """The run has events that must not wait for its next step."""

@@ -12,13 +12,22 @@ from .owner import Owner
 
 
 class IdleWatch:
-    """Whether nothing but held jobs waits or runs on the owned partitions, and nothing is left on the log."""
+    """Whether nothing can run now or later on the owned partitions by itself, and nothing is left on the log.
+
+    `stuck` tells how many of a partition's waiting jobs wait for a person or another worker.
+    """
 
     def __init__(
-        self, log: Log, owners: Mapping[int, Owner], busy: Callable[[], bool], wake: Callable[[], None]
+        self,
+        log: Log,
+        owners: Mapping[int, Owner],
+        stuck: Callable[[int], int],
+        busy: Callable[[], bool],
+        wake: Callable[[], None],
     ) -> None:
         self._log = log
         self._owners = owners
+        self._stuck = stuck
         self._busy = busy
         self._wake = wake
         self._idle = False
@@ -55,8 +64,9 @@ class IdleWatch:
         for owner in self._owners.values():
             if owner.has_work:
                 return False
-            # Jobs under quarantine wait for a person: there is nothing that this worker could do about them.
-            if sum(owner.states.counts.get(status, 0) for status in ACTIVE) > owner.states.held():
+            # Jobs under quarantine, and stuck ones, wait for others: there is nothing to be done about them here.
+            held = owner.states.held() + self._stuck(owner.partition)
+            if sum(owner.states.counts.get(status, 0) for status in ACTIVE) > held:
                 return False
         return True
 

@@ -9,25 +9,30 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
+from rewindq.engine.core import state as s
 from rewindq.engine.core.doubt import answer_refusal, decide_resolve
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import MARKED_NAME, holds_secret, secret_texts
+from rewindq.engine.core.unique import Unique
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
-from rewindq.engine.runtime.app import App
+from rewindq.engine.runtime.app import App, JobType
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.kept import describe
+from rewindq.engine.runtime.rules import foreign_key
 
 from .home import Home
 from .owner import About, Owner
 from .remote import Remote
+from .unknown import UnknownTypes
 
 #: A due time further ahead is a mistake in units. Microseconds.
 DUE_MAX = 10 * 366 * 86_400 * 1_000_000
@@ -47,6 +52,7 @@ class Intake:
 
     def __init__(self, deployment: Deployment, app: App) -> None:
         """`home` and `remote` are set by the worker: requests of other partitions' jobs, and replies to ours."""
+        self.unknown = UnknownTypes(app)
         self._deployment = deployment
         self._app = app
         self._topics = deployment.topics
@@ -91,34 +97,21 @@ class Intake:
     def _submission(
         self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted
     ) -> Taken:
+        known_head = owner.states.head(job_id)
+        kept = owner.states.cancels.of(job_id) if known_head is None else None
         job_type = self._app.types.get(body.type)
-        refusal: tuple[FailureClass, str] | None = None
-        resource: str | None = None
-        key = body.key
-        if job_type is None:
-            known = ", ".join(sorted(self._app.types)) or "none"
-            refusal = (
-                FailureClass.VALIDATION,
-                f"unknown job type {body.type!r}; this worker's app has: {known}",
-            )
-        else:
-            try:
-                raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
-                payload = job_type.model.model_validate_json(raw)
-                resource = job_type.resource_of(payload)
-                key = body.key or job_type.key_of(payload) or resource
-                if holds_secret([key, resource], secret_texts(raw, job_type.secrets)):
-                    key = resource = None
-                    refusal = (FailureClass.VALIDATION, MARKED_NAME)
-            except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
-                refusal = (FailureClass.VALIDATION, f"payload refused: {describe(error)}")
+        if known_head is None and kept is None and (job_type is None or self.unknown.holds(owner.partition, job_id)):
+            return self._hold(owner, record, decoded, job_id, body)
+        key, resource, refusal, unique = body.key, None, None, None
+        if job_type is not None:
+            key, resource, refusal, unique = self._keys(owner, job_id, job_type, body)
         now = self._deployment.clock.now_us()
         if refusal is None and body.due is not None and not 0 <= body.due <= now + DUE_MAX:
             refusal = (FailureClass.VALIDATION, f"due time {body.due} µs lies outside of the next ten years")
             body = replace(body, due=None)
         key = key or job_id
         home = partition_for(key.encode(), self._partitions)
-        if body.key is not None or refusal is not None:
+        if refusal is not None or job_type is None or (body.key is not None and not job_type.homed):
             home = owner.partition
         if refusal is None and resource is not None:
             refusal = self._misplaced(resource, home)
@@ -132,9 +125,8 @@ class Intake:
             home,
             refusal,
             job_type.secrets if job_type is not None else (),
+            unique,
         )
-        known_head = owner.states.head(job_id)
-        kept = owner.states.cancels.of(job_id) if known_head is None else None
         events = d.decide_submission(known_head, submission, owner.partition, now, kept)
         about = About(job_id, 0, key.encode(), resource, decoded.trace_id, decoded.correlation_id, decoded.causation_id)
         if isinstance(events[0].body, e.SubmissionForwarded):
@@ -144,6 +136,103 @@ class Intake:
         if isinstance(events[-1].body, e.MovedToInvestigation):
             self.investigate(owner, about, events[-1])
         return Taken(job_id if known_head is None else None, events)
+
+    def _keys(
+        self, owner: Owner, job_id: str, job_type: JobType, body: e.JobSubmitted
+    ) -> tuple[str | None, str | None, tuple[FailureClass, str] | None, Unique | None]:
+        """The key, the resource and the unique key that the type's rules give, or why the payload is refused."""
+        try:
+            raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
+            payload = job_type.model.model_validate_json(raw)
+            resource, own = job_type.resource_of(payload), job_type.key_of(payload)
+            if job_type.homed and body.key is not None and body.key != own:
+                return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own)), None
+            unique = None if job_type.unique is None else self._unique(owner, job_id, job_type, payload)
+            names = [body.key, own, resource, None if unique is None else unique.key]
+            if holds_secret(names, secret_texts(raw, job_type.secrets)):
+                return None, None, (FailureClass.VALIDATION, MARKED_NAME), None
+            return body.key or own or resource, resource, None, unique
+        except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
+            return body.key, None, (FailureClass.VALIDATION, f"payload refused: {describe(error)}"), None
+
+    def _unique(self, owner: Owner, job_id: str, job_type: JobType, payload: BaseModel) -> Unique | None:
+        key = job_type.unique_of(payload)
+        if key is None:
+            return None
+        window = None if job_type.unique_for is None else int(job_type.unique_for * 1_000_000)
+        return Unique(job_id, key, window, owner.states.unique(job_type.name, key))
+
+    def _unique_again(self, owner: Owner, job_id: str, head: s.JobHead | None) -> Unique | None:
+        """The unique key of a job that was accepted before; None where its payload gives none by now."""
+        job_type = None if head is None else self._app.types.get(head.type)
+        if head is None or job_type is None or job_type.unique is None:
+            return None
+        try:
+            raw = payload_bytes(self._deployment, head.payload, head.payload_ref)
+            return self._unique(owner, job_id, job_type, job_type.model.model_validate_json(raw))
+        except Exception:  # noqa: BLE001 - its attempt will fail in the same way, and tell it as any failure
+            return None
+
+    def _as_given(
+        self, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted, now: int
+    ) -> d.Submission:
+        """A submission before any rule of its type is applied."""
+        submitted_at = decoded.timestamp if 0 < decoded.timestamp <= now + DUE_MAX else now
+        key = body.key or job_id
+        return d.Submission(job_id, body, submitted_at, record.offset, key, None, record.partition, None)
+
+    # --- types that are not known here ---
+
+    def _hold(self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted) -> Taken:
+        submission = self._as_given(record, decoded, job_id, body, self._deployment.clock.now_us())
+        event = d.decide_hold(owner.states.held_submission(job_id), submission, record.value or b"")
+        about = About(
+            job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id, decoded.causation_id
+        )
+        owner.append(about, (event,))
+        if isinstance(event.body, e.SubmissionHeld):
+            self.unknown.held(owner.partition, job_id, body.type)
+        return Taken(None, (event,))
+
+    def release(self, owner: Owner, job_id: str, reason: str) -> Taken:
+        """Takes a held submission in by its type's rules, which are known by now. Raises UndecodableRecord."""
+        record, decoded, body = self._released(owner, job_id, reason)
+        return self._submission(owner, record, decoded, job_id, body)
+
+    def end_hold(self, owner: Owner, job_id: str, reason: str, refusal: tuple[FailureClass, str] | None) -> Taken:
+        """Makes a job of a held submission without its type's rules: it must not run, `refusal` parks it.
+
+        Raises UndecodableRecord.
+        """
+        record, decoded, body = self._released(owner, job_id, reason)
+        now = self._deployment.clock.now_us()
+        submission = self._as_given(record, decoded, job_id, body, now)._replace(refusal=refusal)
+        events = d.decide_submission(None, submission, owner.partition, now)
+        about = About(job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id)
+        owner.append(about, events)
+        if isinstance(events[-1].body, e.MovedToInvestigation):
+            self.investigate(owner, about, events[-1])
+        return Taken(job_id, events)
+
+    def held_for_later(self, owner: Owner, job_id: str) -> bool:
+        """Whether a held submission is not due yet. Raises UndecodableRecord."""
+        held = owner.states.held_submission(job_id)
+        assert held is not None
+        due = getattr(self._deployment.codec.decode(held.original).events[0].body, "due", None)
+        return due is not None and self._deployment.clock.now_us() < due < self._deployment.clock.now_us() + DUE_MAX
+
+    def _released(self, owner: Owner, job_id: str, reason: str) -> tuple[Record, e.EventRecord, e.JobSubmitted]:
+        held = owner.states.held_submission(job_id)
+        assert held is not None
+        decoded = self._deployment.codec.decode(held.original)
+        body = decoded.events[0].body
+        assert isinstance(body, e.JobSubmitted)
+        about = About(job_id, 0, (body.key or job_id).encode(), None, decoded.trace_id, decoded.correlation_id)
+        about = replace(about, causation_id=f"p{owner.partition}@{held.held_seq}")
+        owner.append(about, (e.Event(e.SubmissionReleased(reason)),))
+        self.unknown.released(owner.partition, job_id)
+        place = (self._topics.jobs, owner.partition, held.source_offset, decoded.timestamp // 1000)
+        return Record(*place, None, held.original), decoded, body
 
     def _misplaced(self, resource: str, home: int) -> tuple[FailureClass, str] | None:
         place = partition_for(resource.encode(), self._partitions)
@@ -160,6 +249,8 @@ class Intake:
         owner.add(Append(record.topic, home, key.encode(), record.value, record.timestamp_ms, record.headers))
 
     def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
+        if isinstance(body, e.CancelCommand) and self.unknown.holds(owner.partition, job_id):
+            self.end_hold(owner, job_id, "cancelled", None)
         head = owner.states.head(job_id)
         job = owner.states.job(job_id)
         if isinstance(body, e.CancelCommand):
@@ -167,7 +258,8 @@ class Intake:
                 return self._keep_cancel(owner, job_id, body)
             events = d.decide_cancel(job, body)
         else:
-            events = d.decide_operator_retry(job, body)
+            unique = self._unique_again(owner, job_id, head)
+            events = d.decide_operator_retry(job, body, unique, self._deployment.clock.now_us())
         if head is None or job is None:
             owner.append(About(None, 0, job_id.encode()), events)
             return Taken(None, events)

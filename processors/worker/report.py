@@ -25,7 +25,11 @@ class WorkerOptions:
 
 @dataclass
 class Report:
-    """What a worker did, for its end and for metrics. `held` jobs wait for a quarantine; `at_least`: it may be more."""
+    """What a worker did, for its end and for metrics. `at_least`: it may be more.
+
+    Of what waits now, `held` jobs wait for a quarantine's end, `blocked` ones behind a failed job, `unknown` ones for a
+    worker that knows their type.
+    """
 
     succeeded: int = 0
     failed: int = 0
@@ -33,6 +37,8 @@ class Report:
     turns: int = 0
     records: int = 0
     owned: int = 0
+    blocked: int = 0
+    unknown: int = 0
     held: int = 0
     idle: bool = False
     worker: str = ""
@@ -47,7 +53,7 @@ class Report:
 
     def add(self, other: Report) -> None:
         """Counts another worker's work in."""
-        for name in ("succeeded", "failed", "retried", "turns", "records", "handovers"):
+        for name in ("succeeded", "failed", "retried", "turns", "records", "handovers", "blocked", "unknown"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.handover_max_s = max(self.handover_max_s, other.handover_max_s)
 

@@ -16,25 +16,23 @@ from functools import partial
 
 import structlog
 
-from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
-from rewindq.engine.core.decide import decide_lost, doubts
 from rewindq.engine.ports.log import LogError, Member
-from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 
 from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
 from .committer import Committer
-from .compensating import undo_in
 from .home import Home
 from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
-from .owner import About, Owner
+from .owner import Owner
+from .patience import see_waiting
 from .queue import ReadyQueue
 from .report import Report, WorkerOptions
+from .revive import release_held, revive
 from .run import Run
 from .takeover import Taken, take_over
 from .takeovers import RETRY_DELAY, Takeovers
@@ -68,7 +66,7 @@ class Worker:
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
         self._committing: list[Owner] = []
-        self._idle = IdleWatch(deployment.log, self._owners, self._is_busy, self.wake)
+        self._idle = IdleWatch(deployment.log, self._owners, self._stuck, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options)
@@ -133,11 +131,17 @@ class Worker:
         now = self.deployment.clock.now_us()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
         scheduled = self._scheduler.next_in()
-        return max(0.0, min([0.5, *((due - now) / 1e6 for due in dues), *([] if scheduled is None else [scheduled])]))
+        # Without a place, what runs wakes the loop when it ends.
+        room = len(self._attempts.running) < self.options.concurrency
+        longest = self._attempts.limits.until_rate(0.5) if room else 0.5
+        return max(
+            0.0, min([longest, *((due - now) / 1e6 for due in dues), *([] if scheduled is None else [scheduled])])
+        )
 
     # --- gather ---
 
     def _gather(self) -> None:
+        self._attempts.limits.tick()
         for partition in self._inbox.new_partitions():
             if partition not in self._owners:
                 self._takeovers.begin(partition)
@@ -152,6 +156,7 @@ class Worker:
                 self._due(self._owners[partition], job_id, due)
         self._scheduler.plan()
         self._start_ready()
+        see_waiting(self._attempts, self._intake, self._owners.values())
         self._attempts.flush_dirty()
         self._pace()
 
@@ -170,7 +175,7 @@ class Worker:
             if partition in self._releasing:
                 empty += 1
                 continue
-            entry = self._attempts.queues[partition].pop(self._attempts.full_types())
+            entry = self._attempts.queues[partition].pop(self._attempts.limits.full_types(self._attempts.by_type))
             if entry is None:
                 empty += 1
                 continue
@@ -184,7 +189,8 @@ class Worker:
         # Commands are always read: a quarantine must get through when its jobs have filled the queue.
         inputs = (self.deployment.topics.jobs,)
         for partition in self._owners:
-            waiting = len(self._attempts.queues[partition])
+            # What is stuck, or waits for its rate, may wait for days: it must not keep other jobs out.
+            waiting = self._attempts.limits.pressing(partition)
             if waiting > READY_MAX and partition not in self._paused:
                 self._paused.add(partition)
                 self._member.pause(partition, inputs)
@@ -247,37 +253,21 @@ class Worker:
             return
         self._owners[partition] = owner
         self._order.append(partition)
-        self._attempts.queues[partition] = ReadyQueue()
+        found = self._intake.unknown.found
+        self._attempts.queues[partition] = ReadyQueue(
+            self._loaded.app.types, lambda entry: found(partition, entry.job_id, entry.type)
+        )
         self._attempts.timers[partition] = Timers(owner.store)
         for command in taken.quarantines:
             self._intake.quarantine(owner, command)
         self._home.adopt(owner)
-        for raw, value in list(owner.store.scan(Family.RUNNING)):
-            if s.decode_open(value).running:
-                self._lost(owner, raw.decode())
-        for _, raw in owner.store.scan(Family.READY):
-            job_id = raw.decode()
-            job = owner.states.job(job_id)
-            if job is not None and job.status == s.WAITING:
-                self._attempts.requeue(owner, job_id)
+        self._attempts.limits.rates.adopt(partition, self.deployment.clock.monotonic())
+        revive(owner, self._loaded.app, self._attempts, self._intake)
+        for taken_in in release_held(owner, self._loaded.app, self._intake):
+            self._attempts.follow(owner, taken_in)
         self._scheduler.adopt(owner)
         self._member.start(partition, taken.inputs)
         log.info("partition taken", partition=partition, epoch=owner.epoch, folded=taken.events)
-
-    def _lost(self, owner: Owner, job_id: str) -> None:
-        job, head = owner.states.job(job_id), owner.states.head(job_id)
-        if job is None or head is None or job.status != s.RUNNING:
-            return
-        job_type = self._loaded.app.types.get(head.type)
-        about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
-        reason = f"its worker {job.worker} no longer owns partition {owner.partition}"
-        max_lost = job_type.max_lost if job_type is not None else 3
-        events = decide_lost(job, max_lost, reason, undo_in(owner, job_id))
-        owner.append(about, (*doubts(owner.states.open_effects(job_id), "its worker was lost in the call"), *events))
-        if isinstance(events[-1].body, e.MovedToInvestigation):
-            self._intake.investigate(owner, about, events[-1])
-        else:
-            self._attempts.requeue(owner, job_id)
 
     def _drop(self, partition: int) -> None:
         """Forgets a partition: whatever of it is not committed is nobody's decision."""
@@ -293,6 +283,8 @@ class Worker:
         self._attempts.waits.drop_partition(partition)
         self._home.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
+        self._intake.unknown.drop(partition)
+        self._attempts.limits.rates.drop(partition)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)
         self._order.remove(partition)
@@ -386,8 +378,14 @@ class Worker:
         report.failed = ended[s.INVESTIGATION] + ended[s.CANCELLED]
         report.retried = ended[s.RETRYING]
         report.owned = len(self._owners)
+        queues = self._attempts.queues.values()
+        report.blocked = sum(queue.blocked for queue in queues)
+        report.unknown = sum(queue.unknown for queue in queues) + self._intake.unknown.count()
         report.held = sum(owner.states.held() for owner in self._owners.values())
         report.idle = self._idle.look()
+
+    def _stuck(self, partition: int) -> int:
+        return self._attempts.queues[partition].stuck
 
     def _is_busy(self) -> bool:
         if self._commit is not None or self._takeovers or self._inbox.busy or not self._owners:

@@ -22,6 +22,7 @@ JOB = {
     "submitted_at",
     "finished_at",
     "failure",
+    "waits",
 }
 ENVELOPE = {
     "event_id", "seq", "lamport", "branch", "trace_id", "job_id", "attempt", "step", "timestamp", "epoch", "worker_id",

@@ -213,3 +213,19 @@ def test_verify_ends_with_3_on_damage(shell: Shell) -> None:
     assert shown.code == 3
     assert "job lost" in shown.out
     assert shown.out.rstrip().endswith("not ok")
+
+
+def test_what_waits_for_another_worker_is_told_by_the_worker_and_by_the_lists(shell: Shell) -> None:
+    shell.run_inside("submit", "not-yet", "--id", "new")
+    ran = shell.run("worker", "--app", APP, "--until-idle")
+    assert ran.code == 0
+    assert "1 wait for a worker that knows their type" in " ".join(ran.out.split())
+    reason = "waits for a capable worker: its partition's has no 'not-yet', it has: deposit, echo"
+    job = shell.run_inside("jobs", "show", "new", "--json").json
+    assert (job["status"], job["waits"], job["attempt"]) == ("waiting", reason, 0)
+    assert [event["type"] for event in shell.run_inside("trace", "new", "--json").json["events"]] == [
+        "JobSubmitted",
+        "SubmissionHeld",
+    ]
+    listed = " ".join(shell.run_inside("jobs", "list").out.split())
+    assert "waits for a capable worker" in listed

@@ -1,6 +1,8 @@
-"""A clock that stands still until a test moves it."""
+"""Clocks for tests: one that stands still until it is moved, and one that runs and can be moved."""
 
 from __future__ import annotations
+
+from rewindq.engine.runtime.clock import SystemClock
 
 
 class VirtualClock:
@@ -28,3 +30,15 @@ class VirtualClock:
     def jump(self, seconds: float) -> None:
         """The wall clock is set forward or back; no time passes."""
         self._wall_us += round(seconds * 1_000_000)
+
+
+class Movable(SystemClock):
+    """The system's clock, with seconds added by hand."""
+
+    added = 0.0
+
+    def now_us(self) -> int:
+        return super().now_us() + int(self.added * 1e6)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.added

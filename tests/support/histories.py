@@ -53,9 +53,18 @@ class Writer:
     def _choices(self, job_id: str, job: s.JobState | None) -> list[Event]:
         due = self._draw(st.none() | st.integers(START, START + 9))
         if job is None:
+            held = self.states.held_submission(job_id)
+            if held is not None:
+                return [Event(e.SubmissionReleased("known by now"))]
             accepted = e.JobAccepted("t", job_id, b"{}", None, "d", self._draw(st.integers(-9, 9)), due, START, 0)
             kept = Event(e.CancelKept("early", "ann", "c"))
-            return [Event(accepted), kept, Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff"))]
+            return [
+                Event(accepted),
+                kept,
+                Event(e.MovedToInvestigation("validation", "bytes", "jobs", 3, b"\xff")),
+                Event(e.SubmissionHeld("new", "d", b"bytes", 3)),
+                Event(e.TypeNoted("new", self._draw(st.none() | st.just("nobody knows it")))),
+            ]
         cancelled = Event(e.JobCancelled("wrong", "ann", "c"), status="fail")
         if job.status == s.INVESTIGATION:
             return [cancelled, Event(e.RetryRequested("fixed", "ann", "c"))]
@@ -76,6 +85,10 @@ class Writer:
             e.CompensationStarted("unknown", "no", None, ("call k1",)),
             e.CompensationEnded((), ("call k1",), "no"),
         ]
+        head = self.states.head(job_id)
+        if head is not None and head.resource is not None:
+            ends.append(e.KeyBlocked("it failed"))
+        ends.append(e.UniqueTaken(self._draw(st.sampled_from(KEYS)), self._draw(st.none() | st.just(START))))
         return [*map(Event, ends), *self._effects(), self._lease(), self._change(), self._change()]
 
     def _effects(self) -> list[Event]:

@@ -21,7 +21,7 @@ def open_kind(kind: str, folder: Path) -> Store:
     return open_store(str(folder / "store"), branch="main", partition=0)
 
 
-THROUGH = (Family.PAYLOADS, Family.TRACES)
+THROUGH = (Family.PAYLOADS, Family.TRACES, Family.MARKS)
 
 
 class Model:

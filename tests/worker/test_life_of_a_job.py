@@ -288,7 +288,7 @@ def test_bad_input_is_parked_with_its_bytes_and_the_rest_runs(tmp_path: Path) ->
     @app.job()
     async def work(ctx: Context, job: Item) -> None: ...
 
-    shop = Shop(tmp_path, app)
+    shop = Shop(tmp_path, app, unknown_type_wait=0)
     shop.append(shop.topics.jobs, b"\xff\xfenot avro")
     shop.append(shop.topics.jobs, None)
     shop.submit("nobody", {"n": 1}, "unknown-type")

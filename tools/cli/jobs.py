@@ -103,8 +103,8 @@ def _print_jobs(console: Console, jobs: list[dict[str, Any]], total: int) -> Non
 
 
 def _remark(job: dict[str, Any]) -> str:
-    """What a list says about a job: why it is held, else its failure."""
-    return _failure(job) if job["held"] is None else f"held: {job['held']}"
+    """What a list says about a job: why it is held, what it waits for, else its failure."""
+    return job["waits"] or _failure(job) if job["held"] is None else f"held: {job['held']}"
 
 
 def _failure(job: dict[str, Any]) -> str:
@@ -139,6 +139,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
         "partition": job["partition"],
         "priority": detail["priority"] or None,
         "parent": detail["parent"],
+        "waits": job["waits"],
         "failure": _failure(job) or None,
         "cancelled": detail["cancel_reason"],
         "duplicates": _duplicates(detail["duplicates"]),

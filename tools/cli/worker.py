@@ -105,7 +105,7 @@ def _instance(settings: Settings, given: str | None) -> str | None:
 
 
 def _shown(report: Report) -> dict[str, Any]:
-    names = ("processed", "succeeded", "failed", "retried", "held")
+    names = ("processed", "succeeded", "failed", "retried", "held", "blocked", "unknown")
     shown: dict[str, Any] = {name: getattr(report, name) for name in names}
     shown["handovers"] = {"count": report.handovers, "max_s": round(report.handover_max_s, 3)}
     return shown | ({"at_least": True} if report.at_least else {})
@@ -116,6 +116,8 @@ def _told(report: Report) -> str:
     told = f"{jobs} jobs: {report.succeeded} succeeded, {report.failed} failed, {report.retried} attempts to be retried"
     if report.held:
         told += f", {report.held} held by a quarantine"
+    told += f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else ""
+    told += f"; {report.unknown} wait for a worker that knows their type" if report.unknown else ""
     if not report.handovers:
         return told
     return f"{told}; partitions handed over {report.handovers} times, in {report.handover_max_s:.1f} s at most"

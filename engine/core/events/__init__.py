@@ -82,6 +82,14 @@ from .lifecycle import (
     SubmissionForwarded,
 )
 from .record import BODIES, Event, EventRecord
+from .waiting import (
+    KeyBlocked,
+    SubmissionHeld,
+    SubmissionReleased,
+    TypeNoted,
+    UniqueDuplicated,
+    UniqueTaken,
+)
 
 __all__ = [
     "BODIES",
@@ -122,6 +130,7 @@ __all__ = [
     "JobFailed",
     "JobSubmitted",
     "JobSucceeded",
+    "KeyBlocked",
     "LeaseAcquired",
     "LeaseExpired",
     "LeaseRefused",
@@ -153,6 +162,11 @@ __all__ = [
     "StepStarted",
     "SubmissionDuplicated",
     "SubmissionForwarded",
+    "SubmissionHeld",
+    "SubmissionReleased",
+    "TypeNoted",
+    "UniqueDuplicated",
+    "UniqueTaken",
     "WriteConflict",
     "WriteFenced",
 ]

@@ -55,7 +55,7 @@ def test_an_older_own_value_does_not_hide_a_newer_one_of_the_base(base: Store, t
     branch.close()
 
 
-@pytest.mark.parametrize("family", [PAYLOADS, Family.TRACES])
+@pytest.mark.parametrize("family", [PAYLOADS, Family.TRACES, Family.MARKS])
 def test_payloads_and_traces_show_through(base: Store, tmp_path: Path, family: Family) -> None:
     base.write([Put(family, key, b"base") for key in (b"a", b"b", b"c", b"d")])
     branch = base.branch(str(tmp_path / "b"), 0)

@@ -29,7 +29,7 @@ def test_it_is_equal_in_all_kinds(tmp_path: Path) -> None:
 
 
 def test_it_does_not_change_between_versions(tmp_path: Path) -> None:
-    want = "23fb33f1d3cb4b2820a7f4552a2185f112676e99e18b98223c0581af0b3dc025"
+    want = "e5bcd381ce249815d60f0dfe3353993dc48b188e3687f91db0c5f21961215f1d"
     assert digest("memory", tmp_path, CONTENT) == want
 
 

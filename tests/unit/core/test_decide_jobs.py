@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
+from rewindq.engine.core.blocking import with_block
 from rewindq.engine.core.retry import FailureClass, Retry
+from rewindq.engine.core.unique import Unique
 
 NOW = 1_790_000_000_000_000
 HEAD = s.JobHead("t", "order:1", "order:1", 0, NOW - 5, 3, "sha256:1")
@@ -242,3 +244,64 @@ def test_a_job_in_investigation_is_sent_back() -> None:
     assert bodies(d.decide_operator_retry(s.JobState(s.INVESTIGATION), RETRY)) == [
         e.RetryRequested("fixed", "ann", "c2")
     ]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_failure_blocks_its_key_once_and_before_its_last_event(lost: bool) -> None:
+    job = s.JobState(s.RUNNING, 1, 7)
+    events = d.decide_lost(job, 1, "gone") if lost else d.investigation("unknown", "no", None)
+    blocked = with_block(events, job, "order:1", True)
+
+    assert [type(body) for body in bodies(blocked)] == [
+        *map(type, bodies(events[:-1])),
+        e.KeyBlocked,
+        type(events[-1].body),
+    ]
+    assert with_block(events, replace(job, holds=s.Holds(blocks=True)), "order:1", True) == events
+    assert with_block(events, job, "order:1", False) == events
+    assert with_block(events, job, None, True) == events
+
+
+def test_a_lost_attempt_that_waits_again_blocks_nothing() -> None:
+    job = s.JobState(s.RUNNING, 1, 7)
+    events = d.decide_lost(job, 3, "gone")
+
+    assert with_block(events, job, "order:1", True) == events
+
+
+UNTIL = NOW + 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("mark", "first"),
+    [
+        (None, None),
+        (s.UniqueMark("other"), "other"),
+        (s.UniqueMark("other", NOW + 1), "other"),
+        (s.UniqueMark("other", NOW), None),
+        (s.UniqueMark("job", NOW + 1), None),
+    ],
+)
+def test_a_unique_key_is_taken_unless_another_job_holds_it(mark: s.UniqueMark | None, first: str | None) -> None:
+    unique = Unique("job", "u1", 1_000_000, mark)
+    accepted, then = bodies(d.decide_submission(None, submission(unique=unique), 2, NOW))
+    retried = bodies(d.decide_operator_retry(s.JobState(s.INVESTIGATION), RETRY, unique, NOW))
+
+    assert isinstance(accepted, e.JobAccepted)
+    if first is None:
+        assert then == e.UniqueTaken("u1", UNTIL)
+        assert retried == [e.RetryRequested(RETRY.reason, RETRY.actor, RETRY.command_id), e.UniqueTaken("u1", UNTIL)]
+        return
+    assert then == e.UniqueDuplicated("u1", "other")
+    (refused,) = retried
+    assert isinstance(refused, e.CommandRefused)
+    assert refused.reason == "other holds the unique key 'u1': retry when it has ended, or cancel it"
+
+
+def test_without_a_window_a_unique_key_is_held_to_the_end() -> None:
+    assert Unique("job", "u1", None, None).taken(NOW).body == e.UniqueTaken("u1", None)
+
+
+def test_what_is_refused_takes_no_unique_key() -> None:
+    refused = submission(refusal=(FailureClass.VALIDATION, "bad"), unique=Unique("job", "u1", None, None))
+    assert e.UniqueTaken not in map(type, bodies(d.decide_submission(None, refused, 2, NOW)))

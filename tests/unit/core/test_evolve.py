@@ -32,6 +32,9 @@ BODIES: dict[str, e.Body] = {
     "cancelled": e.JobCancelled("wrong", "ann", "c1"),
     "cancel requested": e.CancelRequested("wrong", "ann", "c1"),
     "retry requested": e.RetryRequested("fixed", "ann", "c1"),
+    "key blocked": e.KeyBlocked("it failed"),
+    "unique taken": e.UniqueTaken("u1", 999),
+    "unique duplicated": e.UniqueDuplicated("u1", "first"),
     "compensation started": e.CompensationStarted("unknown", "no car", None, ("room",)),
     "compensation ended": e.CompensationEnded(("room",), (), None),
 }
@@ -45,6 +48,9 @@ TABLE: dict[str | None, dict[str, str]] = {
     },
     "waiting": {
         "started": "running",
+        "key blocked": "waiting",
+        "unique taken": "waiting",
+        "unique duplicated": "cancelled",
         "failed": "waiting",
         "to investigation": "investigation",
         "cancelled": "cancelled",
@@ -53,12 +59,17 @@ TABLE: dict[str | None, dict[str, str]] = {
     },
     "delayed": {
         "started": "running",
+        "key blocked": "delayed",
+        "unique taken": "delayed",
+        "unique duplicated": "cancelled",
         "failed": "delayed",
         "to investigation": "investigation",
         "cancelled": "cancelled",
     },
     "retrying": {
         "started": "running",
+        "key blocked": "retrying",
+        "unique taken": "retrying",
         "failed": "retrying",
         "to investigation": "investigation",
         "cancelled": "cancelled",
@@ -73,6 +84,8 @@ TABLE: dict[str | None, dict[str, str]] = {
         "to investigation": "investigation",
         "cancelled": "cancelled",
         "cancel requested": "running",
+        "key blocked": "running",
+        "unique taken": "running",
         "compensation started": "waiting",
         "compensation ended": "running",
     },
@@ -255,3 +268,18 @@ def test_keys_outlive_their_attempt(event: str) -> None:
 @pytest.mark.parametrize("event", ["succeeded", "cancelled"])
 def test_a_job_that_is_over_has_none(event: str) -> None:
     assert evolve_open_effects(s.OpenEffects(True, {"charge": ("k", False)}), BODIES[event], AT) is None
+
+
+def test_what_a_job_holds_adds_up_and_goes_on_with_its_attempts() -> None:
+    job = evolve_job(s.JobState(s.RUNNING, 1), BODIES["unique taken"], AT)
+    job = evolve_job(job, BODIES["key blocked"], AT)
+    assert job.holds == s.Holds(True, "u1")
+    assert evolve_job(evolve_job(job, BODIES["lost"], AT), BODIES["started"], AT).holds == s.Holds(True, "u1")
+    assert evolve_job(s.JobState(s.WAITING, holds=s.Holds(True)), BODIES["unique taken"], AT).holds == s.Holds(
+        True, "u1"
+    )
+
+
+def test_a_unique_duplicate_names_the_first_job() -> None:
+    job = evolve_job(s.JobState(s.WAITING), BODIES["unique duplicated"], AT)
+    assert job.cancel_reason == "duplicate of first, which holds the unique key 'u1'"

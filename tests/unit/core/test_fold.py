@@ -165,6 +165,7 @@ def test_events_of_a_record_count_on_from_its_number() -> None:
         ((Event(e.LeaseAcquired(5, 0), resource="order:2"),), "LeaseAcquired at seq 0 has no fencing token"),
         ((ACCEPTED, ACCEPTED), "accepted a second time at seq 1"),
         ((Event(e.JobSucceeded(None, None, 1)),), "never accepted"),
+        ((Event(e.SubmissionReleased("now")),), "released at seq 0 and was not held"),
         (
             (Event(e.StateChanged(1, b"{}"), resource="order:1", resource_version=2),),
             "version 2 on 1 at seq 0 cannot follow version 0",

@@ -17,6 +17,11 @@ FIELDS: dict[type[s.Stored], str] = {
     s.Failure: "failure_class reason step",
     s.JobState: "status attempt last_seq due worker started_at finished_at failure failures lost token cancel_reason "
     "result result_ref",
+    s.Holds: "",
+    s.KeyBlock: "jobs",
+    s.Held: "type digest original source_offset held_seq",
+    s.TypeNote: "reason",
+    s.UniqueMark: "job_id",
     s.OpenEffects: "running effects",
     s.Lease: "token holder attempt ttl released",
     s.Idempotency: "status request_digest job_id attempt step answer answer_ref reason",

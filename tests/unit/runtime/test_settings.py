@@ -32,6 +32,7 @@ def test_defaults() -> None:
         "partitions": 8,
         "schema_registry_url": None,
         "body_limit_bytes": 16384,
+        "unknown_type_wait": 600.0,
     }
 
 
@@ -57,6 +58,7 @@ def test_variables_of_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         "partitions": 12,
         "schema_registry_url": "http://registry:8081",
         "body_limit_bytes": 1000,
+        "unknown_type_wait": 30.0,
     }
     assert given.keys() == Settings.model_fields.keys()
     for name, value in given.items():

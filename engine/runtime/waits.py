@@ -1,0 +1,33 @@
+"""Why a waiting job waits, when it is not for a free place only: told from a partition's store."""
+
+from __future__ import annotations
+
+from ..core import state as s
+from ..ports.store import Family, View
+
+
+def waits_for(view: View, head: s.JobHead, job: s.JobState) -> str | None:
+    """The reason, for people; None for a job that waits for its time and turn only, or does not wait.
+
+    A job whose time has come is delayed or retrying until it starts.
+    """
+    if job.status not in (s.WAITING, s.DELAYED, s.RETRYING):
+        return None
+    behind = None if head.resource is None else _behind(view, head.resource, head.accepted_seq)
+    return behind or type_waits(view, head.type)
+
+
+def type_waits(view: View, job_type: str) -> str | None:
+    """Why all jobs of a type wait on a partition, if they do."""
+    raw = view.get(Family.MARKS, (s.TYPE_NOTE + job_type).encode())
+    return None if raw is None else s.decode_note(raw).reason
+
+
+def _behind(view: View, resource: str, accepted_seq: int) -> str | None:
+    raw = view.get(Family.MARKS, (s.BLOCKED_KEY + resource).encode())
+    ahead = None if raw is None else s.decode_block(raw).ahead_of(accepted_seq)
+    if ahead is None:
+        return None
+    version = view.latest(Family.JOBS, ahead.encode())
+    status = "unknown" if version is None else s.decode_job(version.value).status
+    return f"waits behind {ahead}" + (" in investigation" if status == s.INVESTIGATION else f", which is {status}")
