@@ -216,7 +216,7 @@ def test_verify_ends_with_3_on_damage(shell: Shell) -> None:
 
 
 def test_what_waits_for_another_worker_is_told_by_the_worker_and_by_the_lists(shell: Shell) -> None:
-    shell.run_inside("submit", "not-yet", "--id", "new")
+    assert shell.run_inside("submit", "not-yet", "--payload", "{}", "--id", "new").code == 0
     ran = shell.run("worker", "--app", APP, "--until-idle")
     assert ran.code == 0
     assert "1 wait for a worker that knows their type" in " ".join(ran.out.split())
