@@ -107,7 +107,7 @@ def decide_start(job: s.JobState, lease: s.Lease | None, resource: str | None, t
 
 
 class AttemptFailure(NamedTuple):
-    """How an attempt failed. `retry_after` seconds, where the other side asked for it."""
+    """How an attempt failed. `retry_after` seconds, where the other side asked for it; `error` is for the trace."""
 
     failure_class: FailureClass
     reason: str
@@ -116,6 +116,7 @@ class AttemptFailure(NamedTuple):
     duration: int
     retry_after: float | None = None
     terminal: bool = False
+    error: bytes | None = None
 
 
 def decide_failure(
@@ -127,7 +128,7 @@ def decide_failure(
     """
     reason = bounded(failure.reason)
     failed = e.Event(
-        e.AttemptFailed(failure.failure_class, reason, failure.exception, failure.duration),
+        e.AttemptFailed(failure.failure_class, reason, failure.exception, failure.duration, failure.error),
         step=failure.step,
         status="fail",
     )

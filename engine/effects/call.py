@@ -14,10 +14,11 @@ from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
+from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 
 from ..core import values
 from ..core.secrets import MASK
+from .marked import dumped
 from .threads import Threads, contained
 
 #: Longest request kept for people; the digest covers all of it.
@@ -41,7 +42,7 @@ class Signature(NamedTuple):
     is_async: bool
     takes_key: bool
     takes_token: bool
-    answer: TypeAdapter[Any] | None
+    answer: type[BaseModel] | None
 
 
 @lru_cache(maxsize=4096)
@@ -59,7 +60,7 @@ def _signature(function: Callable[..., Any]) -> Signature:
         inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__),
         "idempotency_key" in parameters,
         "fencing_token" in parameters,
-        TypeAdapter(returns) if typed and returns is not None else None,
+        returns if typed else None,
     )
 
 
@@ -118,7 +119,7 @@ def encode_answer(answer: Any) -> bytes | None:
     if answer is None:
         return None
     if isinstance(answer, BaseModel):
-        return values.encode(answer.model_dump(mode="json"))
+        return values.encode(dumped(answer))
     return values.encode(answer)
 
 
@@ -127,8 +128,15 @@ def decode_answer(function: Callable[..., Any], data: bytes | None) -> Any:
     if data is None:
         return None
     value = values.decode(data)
-    adapter = signature_of(function).answer
-    return value if adapter is None else adapter.validate_python(value)
+    model = signature_of(function).answer
+    if model is None:
+        return value
+    try:
+        return model.model_validate(value)
+    except ValidationError:
+        if MASK.encode() not in data:
+            raise
+        return model.model_construct(**value)  # its marked fields are masked, whatever their types
 
 
 def as_recorded(function: Callable[..., Any], answer: Any, data: bytes | None) -> Any:

@@ -252,7 +252,7 @@ class Gate:
             return doubted(call, reason)
         journal.failed(request, error, kind, took)
         raised = EffectRejected(
-            d.bounded(f"{type(error).__name__}: {d.text_of(error)}"),
+            f"{type(error).__name__}: {d.bounded(d.text_of(error))}",
             step=call.step,
             retry_after=getattr(error, "retry_after", None),
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ..core import events as e
+from ..core import values
 from ..core.retry import FailureClass
 from ..core.values import ValueRefused
 from ..effects.errors import (
@@ -20,18 +19,11 @@ from ..effects.errors import (
     WriteRefused,
 )
 from ..effects.gate import EffectCall, doubted
+from .errors import RecordedError, exception_class, made, rebuilt
 from .recording import Occurred, Step
 
 #: How the gate says that a call was done whose answer it could not keep.
 _UNRECORDED = "the call returned, but its answer cannot be recorded: "
-
-
-class RecordedError(Exception):
-    """Stands for a recorded exception whose class is not to be found any more. `name` is the class's."""
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
 
 
 def effect_failure(call: EffectCall, at: Occurred) -> tuple[StepError, str | None]:
@@ -58,18 +50,27 @@ def _in_doubt(call: EffectCall, reason: str) -> InDoubt:
         return raised
     raised = doubted(call, reason)
     name, _, detail = reason.partition(": ")
-    kind = exception_class(name, call.function)
-    raised.__cause__ = RecordedError(name, detail) if kind is None else made(kind, detail)
+    raised.__cause__ = _made(name, detail, call.function)
     return raised
 
 
 def _rejected(call: EffectCall, body: e.EffectFailed) -> tuple[StepError, str | None]:
-    name = body.exception or "Exception"
-    raised = EffectRejected(f"{name.rpartition('.')[2]}: {body.reason}", step=call.step)
+    name = (body.exception or "Exception").rpartition(".")[2]
+    kept = None if body.error is None else values.decode(body.error)
+    retry_after = None if kept is None else kept.get("retry_after")
+    raised = EffectRejected(f"{name}: {body.reason}", step=call.step, retry_after=retry_after)
     raised.failure_class = FailureClass(body.failure_class)
-    kind = exception_class(name, call.function)
-    raised.__cause__ = RecordedError(name, body.reason) if kind is None else made(kind, body.reason)
-    return raised, name if kind is None else None
+    if kept is not None:
+        raised.__cause__, missing = rebuilt(kept, call.function)
+        raised.terminal = bool(getattr(raised.__cause__, "terminal", False))
+        return raised, missing
+    raised.__cause__ = _made(name, body.reason, call.function)
+    return raised, name if isinstance(raised.__cause__, RecordedError) else None
+
+
+def _made(name: str, message: str, function: Callable[..., object]) -> BaseException:
+    kind = exception_class(name, function)
+    return (None if kind is None else made(kind, message)) or RecordedError(name, message)
 
 
 def attempt_refusal(call_step: str, body: e.AttemptFailed, function: Callable[..., object]) -> StepError:
@@ -101,29 +102,3 @@ def write_refusal(step: str, key: str, at: Occurred) -> WriteRefused:
 def lease_refusal(step: Step, resource: str, wait: float, body: e.LeaseRefused) -> LeaseUnavailable:
     """The error of a lease that was not free within the wait."""
     return LeaseUnavailable(f"{resource} is held by {body.holder}; waited {wait:g} s", step=step.name)
-
-
-def made(kind: type[BaseException], message: str) -> BaseException:
-    """An exception as it was raised, as far as it is recorded: its class and message; its own `__init__` may want
-    arguments that nobody knows any more.
-    """
-    error = kind.__new__(kind, message)
-    error.args = (message,)
-    return error
-
-
-def exception_class(name: str, function: Callable[..., object]) -> type[BaseException] | None:
-    """The exception class of a recorded qualified name: a builtin, one of the function's module, or any other."""
-    own = getattr(builtins, name, None)
-    if isinstance(own, type) and issubclass(own, BaseException):
-        return own
-    home = getattr(function, "__module__", None)
-    found = [kind for kind in _subclasses(BaseException) if kind.__qualname__ == name]
-    found.sort(key=lambda kind: (kind.__module__ != home, kind.__module__ not in sys.modules))
-    return found[0] if found else None
-
-
-def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
-    for sub in type.__subclasses__(kind):
-        yield sub
-        yield from _subclasses(sub)

@@ -40,7 +40,7 @@ async def execute(session: ReplaySession, job_type: JobType, payload: bytes, lim
     try:
         async with bound:
             result = await _call(session, job_type, payload)
-        return Finished(_encoded(result), None, session.ended)
+        return Finished(_encoded(result, session.setting.secrets), None, session.ended)
     except AttemptEnded as error:
         return Finished(None, None, session.ended or str(error))
     except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - whatever it raises is an outcome
@@ -60,9 +60,9 @@ async def _call(session: ReplaySession, job_type: JobType, payload: bytes) -> An
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _encoded(result: object) -> bytes | None:
+def _encoded(result: object, secrets: list[str]) -> bytes | None:
     try:
-        return encode_result(result)
+        return encode_result(result, secrets)
     except values.ValueRefused as error:
         raise ResultRefused(f"the result cannot be recorded: {error}") from error
 

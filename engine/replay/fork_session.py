@@ -11,11 +11,13 @@ from ..core import state as s
 from ..core import values
 from ..core.compensate import current_key
 from ..core.retry import FailureClass
-from ..core.secrets import scrub, scrub_text
+from ..core.secrets import hide, scrub, scrub_text
 from ..effects.call import encode_answer
 from ..effects.errors import BadStep, EffectBlocked, EffectConflict, StepError, WriteRefused
 from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
 from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from ..runtime.failures import explain
+from ..runtime.kept import keep
 from .away import ForkAway
 from .divergence import Divergence
 from .execution import Finished
@@ -106,7 +108,7 @@ class ForkSession(ReplaySession):
         try:
             answer = await super().effect(call)
             stubbed = isinstance(self._verdicts.get(call.step), Substitute)
-            data = encode_answer(answer) if stubbed else None
+            data = self._hidden(encode_answer(answer)) if stubbed else None
         except Exception as error:
             self._failed(call, error)
             raise
@@ -177,8 +179,12 @@ class ForkSession(ReplaySession):
             self._record(call.step, e.EffectInDoubt(call.key, reason, 0), "fail", call.name)
             return
         name = "EffectBlocked" if isinstance(error, EffectBlocked) else type(cause).__qualname__
-        body = e.EffectFailed(call.key, kind, reason, name, 0)
+        rule = explain(self.setting.app, cause)[1]
+        body = e.EffectFailed(call.key, kind, reason, name, 0, keep(cause, rule, self._secrets))
         self._record(call.step, body, "fail", call.name)
+
+    def _hidden(self, answer: bytes | None) -> bytes | None:
+        return None if answer is None else hide(answer, self._secrets)
 
     # --- the rest -----------------------------------------------------------------------------------------------
 
@@ -197,7 +203,7 @@ class ForkSession(ReplaySession):
         recorded = self._later.get(step)
         at = None if recorded is None else recorded.find(e.CacheRead)
         if at is not None and not self.setting.bypass:
-            found = recorded_read(at)
+            found = recorded_read(at, self._secrets)
         else:
             found = self.source_of(step, source, key, self._writer.seq) or CacheAnswer(False)
         value = values.encode(found.value) if found.hit else None

@@ -14,7 +14,7 @@ from ..core import values
 from ..core.aggregate import DELETE, split_changes
 from ..core.compensate import same_intent
 from ..core.partitioner import partition_for
-from ..core.secrets import scrub
+from ..core.secrets import reveal, scrub
 from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, StepError
 from ..effects.gate import Block, EffectCall, Gate, Recorded, Substitute, Verdict
 from ..ports.blobs import Blobs
@@ -86,6 +86,11 @@ class ReplaySession:
     def compensation(self, given: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """A compensation's name in the log; a replay runs none."""
         return reference(self.setting.app, given, args, kwargs)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What the job's payload marks secret, as texts."""
+        return self.setting.secrets
 
     # --- matching -----------------------------------------------------------------------------------------------
 
@@ -260,10 +265,10 @@ class ReplaySession:
     def stored(self, inline: bytes | None, ref: str | None) -> bytes | None:
         """A recorded body, fetched from the blob store where it is large."""
         if ref is None:
-            return inline
+            return None if inline is None else reveal(inline, self.setting.secrets)
         if self.setting.blobs is None:
             raise EffectBlocked(f"the recorded answer {ref} is in a blob store, and none is set (--blobs)")
-        return self.setting.blobs.get(ref)
+        return reveal(self.setting.blobs.get(ref), self.setting.secrets)
 
     def _refused_then(self, call: EffectCall) -> StepError | None:
         """A refusal leaves no event of its own: it shows in how the attempt ended."""
@@ -296,7 +301,7 @@ class ReplaySession:
                 return found
         if at is None:
             return CacheAnswer(False)
-        return recorded_read(at)
+        return recorded_read(at, self.setting.secrets)
 
     def source_of(self, step: str, source: str, key: str, seq: int) -> CacheAnswer | None:
         """The state that a cache stands for, None after listing that its key names no aggregate."""
@@ -357,10 +362,10 @@ class ReplaySession:
                 self.matcher.found("child_differs", step, before, now)
 
 
-def recorded_read(at: Occurred) -> CacheAnswer:
+def recorded_read(at: Occurred, secrets: list[str]) -> CacheAnswer:
     """A recorded cache read."""
     body = at.body
-    value = None if body.value is None else values.decode(body.value)
+    value = None if body.value is None else values.decode(reveal(body.value, secrets))
     return CacheAnswer(body.hit, value, body.version, body.age)
 
 

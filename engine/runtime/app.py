@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 from ..core.rate import Rate
 from ..core.retry import FailureClass, Retry
 from ..core.schedule import Missed
+from ..effects.marked import is_marked
 from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
 from .rules import BadRule, KeyRule, OnFailure, Rules
 
@@ -211,10 +212,12 @@ class App:
 
     def class_of(self, error: BaseException) -> FailureClass | None:
         """The app's own class for an exception, None where it has no rule."""
-        for kind in type(error).__mro__:
-            if kind in self._classes:
-                return self._classes[kind]
-        return None
+        ruled = self.rule_of(error)
+        return None if ruled is None else self._classes[ruled]
+
+    def rule_of(self, error: BaseException) -> type[BaseException] | None:
+        """The exception type of the app's rule for an exception, None where it has none."""
+        return next((kind for kind in type(error).__mro__ if kind in self._classes), None)
 
     def stub(self, effect: str) -> Callable[[Handler], Handler]:
         """Registers a function that stands in for an effect in forks: `app.stub("charge")(function)`."""
@@ -302,9 +305,8 @@ def secret_paths(model: type[BaseModel], prefix: str = "", seen: frozenset[type]
     paths: list[str] = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{field.alias or name}"
-        extra = field.json_schema_extra
         kinds = list(_parts(field.annotation))
-        if (isinstance(extra, dict) and extra.get("secret")) or any(k in (SecretStr, SecretBytes) for k in kinds):
+        if is_marked(field) or any(k in (SecretStr, SecretBytes) for k in kinds):
             paths.append(path)
             continue
         for kind in kinds:

@@ -19,8 +19,10 @@ from ..core import values
 from ..core.aggregate import aggregate_key
 from ..core.compensate import SUFFIX
 from ..core.decide import effect_key
+from ..core.secrets import holds_secret, scrub_text
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
+from ..effects.marked import dumped
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,6 +84,11 @@ class Session(Protocol):
     trace_id: str
     mode: str
     key: str
+
+    @property
+    def secrets(self) -> list[str]:
+        """What the job's payload marks secret, as texts."""
+        ...
 
     def type_of(self, handler_or_type: Callable[..., Any] | str) -> str:
         """The job type's name."""
@@ -195,7 +202,9 @@ class Context:
         key = _key(type, id)
         if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
             raise BadStep(f"save {key}: expected must be the version that was read, got {expected!r}")
-        return await self._session.save(self._step(f"save {key}"), key, changes, expected)
+        step = self._step(f"save {key}")
+        self._refuse_secret("a field", changes, step)
+        return await self._session.save(step, key, changes, expected)
 
     async def effect(
         self,
@@ -229,6 +238,7 @@ class Context:
             raise BadStep(f"effect {name!r}: global_key needs keys homed on other partitions; use key=", step=step)
         if not isinstance(key, str):
             raise BadStep(f"effect {name!r}: give key=, a text that names this intent", step=step)
+        self._refuse_secret("its key", key, step)
         if timeout is not None and not timeout > 0:
             raise BadStep(f"effect {name!r}: timeout must be above 0 seconds, got {timeout!r}", step=step)
         try:
@@ -275,6 +285,7 @@ class Context:
         """Enqueues a child job, committed with this step; returns its id. `delay` seconds."""
         job_type = self._session.type_of(handler_or_type)
         step = self._step(f"enqueue {job_type}")
+        self._refuse_secret("the child's key or id", [key, job_id], step)
         if not 0 <= delay <= 10 * 366 * 86400:
             raise BadStep(f"{step}: delay must be from 0 seconds to ten years, got {delay!r}", step=step)
         # The same on every attempt: what an earlier attempt enqueued is not enqueued again.
@@ -287,6 +298,16 @@ class Context:
         self._session.enqueue(step, Child(job_type, data, key, due, child_id))
         return child_id
 
+    def _refuse_secret(self, what: str, value: object, step: str) -> None:
+        """Names and state are read by everybody, and a masked name would name something else. Raises BadStep."""
+        secrets = self._session.secrets
+        if secrets and holds_secret(value, secrets):
+            raise BadStep(
+                f"{step}: {what} holds what the payload's model marks secret; use a digest of it "
+                "(hashlib.sha256(...).hexdigest()) or a reference",
+                step=step,
+            )
+
     def _step(self, name: str) -> str:
         """The step's name, `#2` and so on behind it for later occurrences. Raises BadStep when it cannot be written."""
         if not name.isascii():
@@ -294,6 +315,7 @@ class Context:
                 name.encode()
             except UnicodeEncodeError as error:
                 raise BadStep(f"step name {name!r} holds a lone surrogate, which cannot be recorded") from error
+        self._refuse_secret("its name", name, scrub_text(name, self._session.secrets))
         count = self._occurrences.get(name, 0) + 1
         self._occurrences[name] = count
         return name if count == 1 else f"{name}#{count}"
@@ -336,7 +358,7 @@ def _key(kind: str, identity: str | int) -> str:
 
 def _encode(step: str, value: Any) -> bytes:
     try:
-        return values.encode(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
+        return values.encode(dumped(value) if isinstance(value, BaseModel) else value)
     except values.ValueRefused as error:
         raise BadStep(f"{step}: the value cannot be recorded: {error}", step=step) from error
 

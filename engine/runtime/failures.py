@@ -21,12 +21,18 @@ _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], FailureClass], ...] = (
 
 def classify(app: App, error: BaseException) -> FailureClass:
     """The class of a failure. An exception that nobody knows is `unknown`: retried within its bound, then parked."""
-    own = app.class_of(error)
-    if own is not None:
-        return own
+    return explain(app, error)[0]
+
+
+def explain(app: App, error: BaseException) -> tuple[FailureClass, str]:
+    """The class of a failure, and which rule made it so: the app's, the step's own, its type's, or none."""
+    own, ruled = app.class_of(error), app.rule_of(error)
+    if own is not None and ruled is not None:
+        return own, f"app rule for {ruled.__module__}.{ruled.__qualname__}"
     if isinstance(error, StepError):
-        return error.failure_class
+        return error.failure_class, f"as the step failed ({type(error).__qualname__})"
     for kinds, failure_class in _BY_TYPE:
-        if isinstance(error, kinds):
-            return failure_class
-    return FailureClass.UNKNOWN
+        for kind in kinds:
+            if isinstance(error, kind):
+                return failure_class, f"type {kind.__qualname__}"
+    return FailureClass.UNKNOWN, "no rule for its type"

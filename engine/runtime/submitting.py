@@ -12,14 +12,15 @@ from ..core import values
 from ..core.decide import PRIORITY_MAX
 from ..core.names import valid_job_id
 from ..core.partitioner import partition_for
+from ..core.secrets import MARKED_NAME, holds_secret, secret_texts
 from ..core.state import JobHead
 from ..core.times import BadTime, duration_us
 from ..ports.log import Append, OutcomeUnknown, Producer
 from .app import App
 from .context import encode_payload
 from .deployment import Deployment
-from .ends import describe
 from .ids import new_id
+from .kept import describe
 from .rules import foreign_key
 
 #: Longest type name and partition key, in characters.
@@ -140,13 +141,15 @@ class Submitter:
             model = job_type.model.model_validate_json(payload)
             resource = job_type.resource_of(model)
             own = job_type.key_of(model)
-            if job_type.homed and submission.key is not None and submission.key != own:
-                raise SubmissionRefused(foreign_key(submission.type, submission.key, own))
             key = submission.key or own or resource
         except ValidationError as error:
             raise SubmissionRefused(f"payload of {submission.type!r}: {describe(error)}") from error
         except ValueError as error:
             raise SubmissionRefused(str(error)) from error
+        if holds_secret([key, own, resource], secret_texts(payload, job_type.secrets)):
+            raise SubmissionRefused(MARKED_NAME)
+        if job_type.homed and submission.key is not None and submission.key != own:
+            raise SubmissionRefused(foreign_key(submission.type, submission.key, own))
         if resource is not None and key is not None:
             self._check_home(resource, key)
         return key

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..codec.avro import UndecodableRecord
 from ..core import events as e
+from ..core import values
 from ..ports.blobs import BlobMissing
 from ..ports.log import LogDamaged, Record
 from .deployment import Deployment
@@ -145,6 +146,8 @@ def _end(attempt: dict[str, Any], record: e.EventRecord, event: e.Event, positio
     attempt["duration_ms"] = getattr(body, "duration", None)
     if isinstance(body, e.AttemptFailed | e.MovedToInvestigation):
         attempt["failure"] = {"class": body.failure_class, "reason": body.reason, "step": event.step}
+        if isinstance(body, e.AttemptFailed) and body.error is not None:
+            attempt["failure"]["rule"] = values.decode(body.error)["rule"]
     elif isinstance(body, e.AttemptLost | e.AttemptHandedBack):
         attempt["failure"] = {"class": "attempt_lost", "reason": body.reason, "step": event.step}
 

@@ -181,7 +181,7 @@ class Attempts:
 
     def _succeed(self, run: Run, result: object) -> None:
         try:
-            data = encode_result(result)
+            data = encode_result(result, run.secrets)
             inline, ref = self.deployment.large(data)
         except (values.ValueRefused, BodyTooLarge) as error:
             raise ResultRefused(f"the result cannot be recorded: {error}") from error

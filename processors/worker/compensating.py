@@ -7,6 +7,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.compensate import SUFFIX, Undo, Undoable, undo_of
+from rewindq.engine.core.secrets import hide
 from rewindq.engine.effects.errors import BadStep
 from rewindq.engine.effects.gate import EffectCall
 from rewindq.engine.runtime.app import App
@@ -21,7 +22,7 @@ class CompensatingSession(LiveSession):
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
         """Records the outcome."""
-        inline, ref = self._deployment.large(answer)
+        inline, ref = self._deployment.large(None if answer is None else hide(answer, self._run.secrets))
         self._outcome(request, e.EffectSucceeded(request.key, inline, ref, duration_ms, evidence), "compensated")
 
     async def run(self, app: App, undo: Undo) -> None:

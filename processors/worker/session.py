@@ -14,7 +14,7 @@ from rewindq.engine.core import values
 from rewindq.engine.core.compensate import current_key
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
-from rewindq.engine.core.secrets import scrub, scrub_text
+from rewindq.engine.core.secrets import hide, reveal, scrub, scrub_text
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.effects.threads import Threads
@@ -22,7 +22,8 @@ from rewindq.engine.runtime.cache import read_cache
 from rewindq.engine.runtime.compensations import reference
 from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
 from rewindq.engine.runtime.deployment import BodyTooLarge
-from rewindq.engine.runtime.failures import classify
+from rewindq.engine.runtime.failures import classify, explain
+from rewindq.engine.runtime.kept import full_name, keep
 
 from .leases import Leases
 from .owner import About
@@ -49,6 +50,11 @@ class LiveSession:
         self.key = run.head.key
         self.token = run.token
         self._threads = threads
+
+    @property
+    def secrets(self) -> list[str]:
+        """What the job's payload marks secret, as texts."""
+        return self._run.secrets
 
     @cached_property
     def _random(self) -> random.Random:
@@ -174,20 +180,23 @@ class LiveSession:
 
     def stored(self, inline: bytes | None, ref: str | None) -> bytes | None:
         """A recorded body, fetched from the blob store where it is large. Raises BlobMissing."""
-        if ref is None:
-            return inline
-        assert self._deployment.blobs is not None
-        return self._deployment.blobs.get(ref)
+        if ref is not None:
+            assert self._deployment.blobs is not None
+            inline = self._deployment.blobs.get(ref)
+        return None if inline is None else reveal(inline, self._run.secrets)
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
         """Records the outcome."""
-        inline, ref = self._deployment.large(answer)
+        inline, ref = self._deployment.large(None if answer is None else hide(answer, self._run.secrets))
         self._outcome(request, e.EffectSucceeded(request.key, inline, ref, duration_ms, evidence), "success")
 
     def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
         """Records that the call was surely not done."""
         reason = d.bounded(scrub_text(d.text_of(error), self._run.secrets))
-        body = e.EffectFailed(request.key, kind, reason, type(error).__qualname__, duration_ms)
+        rule = explain(self._attempts.app, error)[1]
+        body = e.EffectFailed(
+            request.key, kind, reason, full_name(error), duration_ms, keep(error, rule, self._run.secrets)
+        )
         self._outcome(request, body, "fail")
 
     def in_doubt(self, request: d.EffectRequest, reason: str, duration_ms: int | None) -> None:
@@ -224,7 +233,7 @@ class LiveSession:
         self._alive()
         answer = await read_cache(self._attempts.app, source, key, step)
         self._alive()
-        value = None if not answer.hit else values.encode(answer.value)
+        value = None if not answer.hit else hide(values.encode(answer.value), self._run.secrets)
         self._record(step, e.CacheRead(source, key, answer.hit, answer.version, answer.age_ms, value))
         return answer
 

@@ -362,6 +362,8 @@ class Worker:
 
     async def _close(self) -> None:
         self._inbox.stop()
+        if self._commit is not None:
+            await asyncio.wait([self._commit])  # it writes to the stores
         for partition in list(self._owners):
             self._drop(partition)
         await asyncio.get_running_loop().run_in_executor(None, self._inbox.join)

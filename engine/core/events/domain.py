@@ -63,13 +63,14 @@ class EffectSucceeded(DomainBody, frozen=True):
 
 
 class EffectFailed(DomainBody, frozen=True):
-    """The call was surely not done."""
+    """The call was surely not done. `error` is what is kept of the exception (`runtime/kept.py`)."""
 
     key: str
     failure_class: str
     reason: str
     exception: str | None
     duration: int
+    error: bytes | None = None
 
 
 class EffectInDoubt(DomainBody, frozen=True):

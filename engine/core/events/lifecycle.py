@@ -53,12 +53,16 @@ class AttemptStarted(Body, frozen=True):
 
 
 class AttemptFailed(Body, frozen=True):
-    """An attempt ended in a failure; what follows from it is the next event."""
+    """An attempt ended in a failure; what follows from it is the next event.
+
+    `error` is what is kept of the exception (`runtime/kept.py`).
+    """
 
     failure_class: str
     reason: str
     exception: str | None
     duration: int
+    error: bytes | None = None
 
 
 class AttemptLost(Body, frozen=True):

@@ -210,6 +210,7 @@ def test_a_jobs_attempts_payload_and_result(shop: Shop) -> None:
         "class": "validation",
         "reason": "-1 is no deposit",
         "step": None,
+        "rule": "app rule for tests.support.apps.Refused",
     }
 
 
