@@ -96,7 +96,11 @@ def value_shown(data: bytes | None) -> Any:
 
 def body_shown(body: e.Body, secrets: tuple[str, ...]) -> dict[str, Any]:
     """A body's fields in JSON's types: values decoded, payload secrets masked, other bytes as text or base64."""
-    return {name: _field(name, value, secrets) for name, value in msgspec.structs.asdict(body).items()}
+    fields = msgspec.structs.asdict(body)
+    if isinstance(body, e.SubmissionHeld):
+        # The whole submission, its payload included, as bytes in which nothing can be masked.
+        fields["original"] = f"{len(body.original)} bytes".encode()
+    return {name: _field(name, value, secrets) for name, value in fields.items()}
 
 
 def _field(name: str, value: Any, secrets: tuple[str, ...]) -> Any:

@@ -141,15 +141,15 @@ class Submitter:
             model = job_type.model.model_validate_json(payload)
             resource = job_type.resource_of(model)
             own = job_type.key_of(model)
-            if job_type.homed and submission.key is not None and submission.key != own:
-                raise SubmissionRefused(foreign_key(submission.type, submission.key, own))
             key = submission.key or own or resource
         except ValidationError as error:
             raise SubmissionRefused(f"payload of {submission.type!r}: {describe(error)}") from error
         except ValueError as error:
             raise SubmissionRefused(str(error)) from error
-        if holds_secret([key, resource], secret_texts(payload, job_type.secrets)):
+        if holds_secret([key, own, resource], secret_texts(payload, job_type.secrets)):
             raise SubmissionRefused(MARKED_NAME)
+        if job_type.homed and submission.key is not None and submission.key != own:
+            raise SubmissionRefused(foreign_key(submission.type, submission.key, own))
         if resource is not None and key is not None:
             self._check_home(resource, key)
         return key

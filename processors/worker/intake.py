@@ -145,12 +145,12 @@ class Intake:
             raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
             payload = job_type.model.model_validate_json(raw)
             resource, own = job_type.resource_of(payload), job_type.key_of(payload)
-            if job_type.homed and body.key is not None and body.key != own:
-                return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own)), None
             unique = None if job_type.unique is None else self._unique(owner, job_id, job_type, payload)
             names = [body.key, own, resource, None if unique is None else unique.key]
             if holds_secret(names, secret_texts(raw, job_type.secrets)):
                 return None, None, (FailureClass.VALIDATION, MARKED_NAME), None
+            if job_type.homed and body.key is not None and body.key != own:
+                return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own)), None
             return body.key or own or resource, resource, None, unique
         except Exception as error:  # noqa: BLE001 - the app's validators and key rules may raise anything
             return body.key, None, (FailureClass.VALIDATION, f"payload refused: {describe(error)}"), None

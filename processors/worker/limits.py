@@ -90,7 +90,8 @@ class Limits:
             key = job_type.key_of(job_type.model.model_validate_json(raw))
         except Exception:  # noqa: BLE001 - its attempt will fail in the same way, and tell it as any failure
             return None
-        return None if key == head.key else f"the key {key!r} that its type's limits need"
+        # The key is not told: it may hold what the type marks secret.
+        return None if key == head.key else "the key that its type's limits need"
 
     def pressing(self, partition: int) -> int:
         """Waiting jobs that will run as soon as there is room: those that keep further ones on the log."""

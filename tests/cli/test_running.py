@@ -9,6 +9,7 @@ import signal
 
 import pytest
 from rich.console import Console
+from tests.support.apps import app
 from tests.support.cli import Shell
 
 from rewindq.engine.core import state as s
@@ -220,7 +221,7 @@ def test_what_waits_for_another_worker_is_told_by_the_worker_and_by_the_lists(sh
     ran = shell.run("worker", "--app", APP, "--until-idle")
     assert ran.code == 0
     assert "1 wait for a worker that knows their type" in " ".join(ran.out.split())
-    reason = "waits for a capable worker: its partition's has no 'not-yet', it has: deposit, echo, wire"
+    reason = f"waits for a capable worker: its partition's has no 'not-yet', it has: {', '.join(sorted(app.types))}"
     job = shell.run_inside("jobs", "show", "new", "--json").json
     assert (job["status"], job["waits"], job["attempt"]) == ("waiting", reason, 0)
     assert [event["type"] for event in shell.run_inside("trace", "new", "--json").json["events"]] == [

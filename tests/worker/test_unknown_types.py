@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from tests.support.clock import Movable
 from tests.support.shop import Shop
 
@@ -15,6 +16,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.past import FoundJob, JobFilter, Past
+from rewindq.engine.runtime.trace import trace_shown
 from rewindq.engine.runtime.verify import verify
 from rewindq.processors.worker.report import Report, WorkerOptions
 from rewindq.processors.worker.worker import Worker
@@ -214,3 +216,51 @@ def test_a_held_submission_is_cancelled_and_its_id_taken(tmp_path: Path) -> None
     assert [body.command for body in refused] == ["retry"]
     assert deploy.run(deploy.v2).succeeded == 0
     deploy.verified()
+
+
+class Card(BaseModel):
+    """A payload with a secret."""
+
+    number: SecretStr
+
+
+def test_a_secret_of_a_type_that_was_not_known_is_not_shown_by_its_hold(tmp_path: Path) -> None:
+    deploy = Deploy(tmp_path, partitions=1)
+
+    @deploy.v2.job()
+    async def pay(ctx: Context, job: Card) -> None: ...
+
+    deploy.shop.submit("pay", {"number": "4000-1234-5678"}, "a")
+    deploy.run(deploy.v1)
+    deploy.run(deploy.v2)
+    with Past(deploy.shop.deployment) as past:
+        shown = trace_shown(past, "a")
+    assert [event["type"] for event in shown["events"]][1:3] == ["SubmissionHeld", "SubmissionReleased"]
+    assert "4000-1234-5678" not in str(shown)
+    assert base64.b64encode(b"4000-1234")[:11].decode() not in str(shown)
+    assert " bytes" in shown["events"][1]["body"]["original"]
+
+
+def test_a_kept_cancel_ends_a_job_of_an_unknown_type(tmp_path: Path) -> None:
+    deploy = Deploy(tmp_path, partitions=1)
+    deploy.shop.input(deploy.shop.topics.commands, "a", e.CancelCommand("c", "not any more", "ann"), "a", 0)
+    deploy.run(deploy.v1)
+    deploy.shop.submit("new", {"n": 1}, "a")
+    assert deploy.run(deploy.v1).unknown == 0
+    assert deploy.shop.job("a").status == s.CANCELLED
+    deploy.verified()
+
+
+def test_a_quarantine_of_an_unknown_type_takes_it_out_and_brings_it_back(tmp_path: Path) -> None:
+    deploy = Deploy(tmp_path, partitions=1)
+    deploy.shop.submit("new", {"n": 1}, "later", due=deploy.in_seconds(60))
+    deploy.run_until(deploy.v2, "later", "JobAccepted")
+    deploy.clock.added = 61
+    assert deploy.run(deploy.v1).unknown == 1
+    commands = deploy.shop.topics.commands
+    deploy.shop.input(commands, "q", e.QuarantineCommand("q1", "odd", "ann", "new"), "q", 0)
+    report = deploy.run(deploy.v1)
+    assert (report.unknown, report.held) == (0, 1)
+    deploy.shop.input(commands, "q", e.LiftCommand("q2", "fine", "ann", "new"), "q", 0)
+    assert deploy.run(deploy.v1).unknown == 1
+    assert deploy.run(deploy.v2).succeeded == 1

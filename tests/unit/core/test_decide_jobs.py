@@ -305,3 +305,13 @@ def test_without_a_window_a_unique_key_is_held_to_the_end() -> None:
 def test_what_is_refused_takes_no_unique_key() -> None:
     refused = submission(refusal=(FailureClass.VALIDATION, "bad"), unique=Unique("job", "u1", None, None))
     assert e.UniqueTaken not in map(type, bodies(d.decide_submission(None, refused, 2, NOW)))
+
+
+def test_a_job_that_is_to_be_undone_blocks_its_key_already() -> None:
+    job = s.JobState(s.RUNNING, 1, 7)
+    started = e.Event(e.CompensationStarted("unknown", "no", None, ("room",)))
+
+    assert [type(body) for body in bodies(with_block((started,), job, "order:1", True))] == [
+        e.KeyBlocked,
+        e.CompensationStarted,
+    ]

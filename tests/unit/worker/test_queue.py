@@ -269,3 +269,20 @@ def test_no_stream_of_urgent_jobs_starves_one() -> None:
         if entry.job_id == "patient":
             break
     assert now == 1000 * AGE_STEP
+
+
+def test_a_type_is_withdrawn_from_wherever_its_jobs_stepped_aside() -> None:
+    queue = ReadyQueue({"t", "full", "other"})
+    queue.block("b", 0)
+    queue.push(ready(0, 1, "blocked", "t", "b"))
+    queue.push(ready(0, 2, "runs", "other", "r", "g"))
+    queue.push(ready(0, 3, "behind its resource", "t", "r"))
+    queue.push(ready(0, 4, "behind its key", "t", None, "g"))
+    queue.push(ready(0, 5, "full", "full", None))
+    queue.push(ready(0, 6, "unknown", "new", None))
+    assert [queue.pop({"full"}), queue.pop({"full"})][0] is not None
+    assert (len(queue), queue.stuck) == (5, 2)
+    for name, left in (("t", 2), ("full", 1), ("new", 0)):
+        queue.withdraw(name)
+        assert len(queue) == left
+    assert queue.stuck == 0
