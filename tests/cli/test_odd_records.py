@@ -90,6 +90,7 @@ def test_what_went_wrong_is_whole_in_detail_and_cut_in_lists(shell: Shell) -> No
         assert "…" not in told
         assert max(map(len, told.splitlines())) <= 80
     assert "…" in shell.run_inside("jobs", "list").out
+    assert "error=[app rule for builtins.ValueError]" in " ".join(shell.run_inside("trace", "f").out.split())
 
 
 def test_an_attempts_reason_is_whole_in_a_replays_tables() -> None:

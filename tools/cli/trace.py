@@ -72,6 +72,9 @@ def _detail(event: dict[str, Any]) -> str:
 
 
 def _value(name: str, value: Any) -> str:
+    if name == "error" and isinstance(value, dict):
+        # The exception itself is told by the reason; `--json` has its causes and attributes.
+        return short(f"[{value.get('rule')}]", _FIELD_MAX)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if name in _WHOLE else short(text, _FIELD_MAX)
 

@@ -118,11 +118,11 @@ def test_a_reader_keeps_up_with_flushes_and_compactions(tmp_path: Path) -> None:
         reader = open_reader(str(tmp_path / "s"))
         before = 0
         while before < 2500:
-            for _ in range(100):
-                process.stdout.readline()
+            told = [int(process.stdout.readline()) for _ in range(100)][-1]
             reader.refresh()
             position = int(reader.get(Family.META, POSITION) or b"0")
-            assert position > before
+            # What was told was written before; the reader may have seen more, long ago.
+            assert position >= max(told, before)
             before = position
             seen = reader.latest(Family.JOBS, b"job-7")
             assert seen is not None
