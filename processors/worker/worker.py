@@ -203,17 +203,19 @@ class Worker:
     def _start_commit(self) -> None:
         if self._commit is not None:
             return
-        owners = [owner for owner in self._owners.values() if owner.has_work]
-        if owners:
-            starting, self._starting = self._starting, []
-            ended = self._attempts.take_ended()
-            self._committing = owners
-            self._commit = asyncio.get_running_loop().create_task(self._run_commit(owners, starting, ended))
+        self._committing = [owner for owner in self._owners.values() if owner.has_work]
+        if self._committing:
+            self._commit = asyncio.get_running_loop().create_task(self._run_commit())
 
-    async def _run_commit(self, owners: list[Owner], starting: list[Run], ended: Counter[str]) -> None:
+    async def _run_commit(self) -> None:
+        # Looked at in the step that closes the turns: what happened since the commit was asked for goes with them.
+        owners = self._committing = [owner for owner in self._owners.values() if owner.has_work]
+        starting, self._starting = self._starting, []
+        ended = self._attempts.take_ended()
         try:
-            self.report.records += await self._committer.commit(owners)
-            self.report.turns += 1
+            if owners:
+                self.report.records += await self._committer.commit(owners)
+                self.report.turns += 1
             self._ended.update(ended)
             for run in starting:
                 self._attempts.spawn(run)

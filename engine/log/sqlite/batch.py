@@ -66,7 +66,7 @@ def _encode(records: Sequence[Append]) -> Batch:
     flags, columns, tail = 0, [b""], b""
     if lowest != highest:
         flags |= _STAMPS
-        columns.append(struct.pack(f"<{count}q", *[stamp - lowest for stamp in stamps]))
+        columns.append(struct.pack(f"<{count}Q", *[stamp - lowest for stamp in stamps]))
     columns.append(struct.pack(f"<{2 * count}i", *lengths))
     if any(record.headers for record in records):
         flags |= _HEADERS
@@ -115,7 +115,7 @@ def decode(topic: str, partition: int, base: int, count: int, min_ts: int, codec
     flags, at = body[0], 1
     stamps: Sequence[int] = [min_ts] * count
     if flags & _STAMPS:
-        stamps = [min_ts + more for more in struct.unpack_from(f"<{count}q", body, at)]
+        stamps = [min_ts + more for more in struct.unpack_from(f"<{count}Q", body, at)]
         at += 8 * count
     lengths = struct.unpack_from(f"<{2 * count}i", body, at)
     at += 8 * count
