@@ -89,6 +89,8 @@ def _pattern(secrets: list[str]) -> re.Pattern[str] | None:
 
 def holds_secret(value: object, secrets: list[str]) -> bool:
     """Whether a text, or one anywhere in a value, holds a secret of NAMED_MIN characters or more."""
+    if not secrets:
+        return False
     if isinstance(value, str):
         return any(len(secret) >= NAMED_MIN and secret in value for secret in secrets)
     if isinstance(value, dict):

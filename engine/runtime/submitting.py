@@ -146,7 +146,7 @@ class Submitter:
             raise SubmissionRefused(f"payload of {submission.type!r}: {describe(error)}") from error
         except ValueError as error:
             raise SubmissionRefused(str(error)) from error
-        if holds_secret([key, own, resource], secret_texts(payload, job_type.secrets)):
+        if job_type.secrets and holds_secret([key, own, resource], secret_texts(payload, job_type.secrets)):
             raise SubmissionRefused(MARKED_NAME)
         if job_type.homed and submission.key is not None and submission.key != own:
             raise SubmissionRefused(foreign_key(submission.type, submission.key, own))

@@ -147,7 +147,7 @@ class Intake:
             resource, own = job_type.resource_of(payload), job_type.key_of(payload)
             unique = None if job_type.unique is None else self._unique(owner, job_id, job_type, payload)
             names = [body.key, own, resource, None if unique is None else unique.key]
-            if holds_secret(names, secret_texts(raw, job_type.secrets)):
+            if job_type.secrets and holds_secret(names, secret_texts(raw, job_type.secrets)):
                 return None, None, (FailureClass.VALIDATION, MARKED_NAME), None
             if job_type.homed and body.key is not None and body.key != own:
                 return body.key, resource, (FailureClass.VALIDATION, foreign_key(body.type, body.key, own)), None
