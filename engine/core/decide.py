@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from . import events as e
 from . import state as s
-from . import values
-from .aggregate import split_changes
 from .compensate import Undo, end_compensation, same_intent, start_compensation
 from .doubt import unresolved
 from .retry import FailureClass, Retried, Retry, decide_retry
@@ -325,58 +323,6 @@ def decide_effect(
         return call
     reason = unresolved(request.name, request.key, record.reason or "no outcome was recorded")
     return Refused(FailureClass.IN_DOUBT, reason, None, terminal=True)
-
-
-class SaveRequest(NamedTuple):
-    """A write of fields. `token` is the fencing token under which the attempt holds `token_resource`."""
-
-    key: str
-    step: str
-    changes: Mapping[str, object]
-    expected: int
-    token: int | None
-
-
-class SaveRefused(NamedTuple):
-    """Not written; the event says why. `fenced`: the token is stale, else the version is."""
-
-    event: e.Event
-    fenced: bool
-    current: int
-
-
-def decide_save(
-    current: s.Aggregate, lease: s.Lease | None, request: SaveRequest, writer: str | None
-) -> e.Event | SaveRefused:
-    """A `StateChanged` on the expected version, or the refusal as an event of its own.
-
-    `lease` is the newest grant of the aggregate's own key where there is one. Raises values.ValueRefused.
-    """
-    if lease is not None and request.token is not None and request.token < lease.token:
-        fenced = e.WriteFenced(request.token, lease.token, request.expected)
-        event = e.Event(
-            fenced,
-            step=request.step,
-            status="fail",
-            resource=request.key,
-            resource_version=current.version,
-            fencing_token=request.token,
-        )
-        return SaveRefused(event, True, current.version)
-    if current.version != request.expected:
-        conflict = e.WriteConflict(request.expected, current.version, writer)
-        event = e.Event(
-            conflict, step=request.step, status="fail", resource=request.key, resource_version=current.version
-        )
-        return SaveRefused(event, False, current.version)
-    fields, deleted = split_changes(dict(request.changes))
-    return e.Event(
-        e.StateChanged(current.version, values.encode(fields), deleted),
-        step=request.step,
-        resource=request.key,
-        resource_version=current.version + 1,
-        fencing_token=request.token,
-    )
 
 
 def unstable_key(open_effects: s.OpenEffects | None, request: EffectRequest) -> e.Event | None:

@@ -213,7 +213,7 @@ def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Mo
     before = states.job(at.job_id) if known else None
     after = evolve_job(before, body, at)
     if isinstance(body, e.JobAccepted):
-        states.set_head(at.job_id, _head(body, record, at.seq))
+        states.set_head(at.job_id, head_of(body, record, at.seq))
     elif before is None and isinstance(body, e.MovedToInvestigation):
         states.set_head(
             at.job_id,
@@ -281,7 +281,8 @@ def _apply_hold_event(states: States, body: e.Body, at: Moment) -> None:
         states.set_held_submission(at.job_id, None)
 
 
-def _head(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
+def head_of(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
+    """What never changes about a job, from the event that accepted it."""
     return s.JobHead(
         body.type,
         body.key,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from ..core.retry import FailureClass
 
 
@@ -21,6 +23,11 @@ class WriteRefused(StepError):
     """`ctx.save` found another version than expected, or the fencing token is stale; nothing was written."""
 
     failure_class = FailureClass.CONCURRENCY
+
+    @classmethod
+    def found(cls, key: str, current: int | None, expected: int, reason: str | None, step: str) -> Self:
+        """With the message that all modes give: which version was found, which was expected, and why."""
+        return cls(f"{key} is at version {current}, expected {expected}: {reason}", step=step)
 
 
 class LeaseUnavailable(StepError):

@@ -35,6 +35,8 @@ class Threads:
 
     async def over(self, name: str) -> bool:
         """Waits for the thread of this name. Whether it has ended."""
+        if not self.runs(name):
+            return True
         ended = asyncio.get_running_loop().create_future()
         self.when_over(name, ended.set_result)
         return bool(await ended)

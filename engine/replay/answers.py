@@ -8,6 +8,7 @@ from ..core import events as e
 from ..core import values
 from ..core.retry import FailureClass
 from ..core.values import ValueRefused
+from ..core.writes import write_refusal as refusal_reason
 from ..effects.errors import (
     EffectBusy,
     EffectConflict,
@@ -94,9 +95,7 @@ def write_refusal(step: str, key: str, at: Occurred) -> WriteRefused:
     """The error of a write that was refused."""
     body = at.body
     current = at.event.resource_version if isinstance(body, e.WriteFenced) else body.current
-    fenced = isinstance(body, e.WriteFenced)
-    what = "the fencing token is stale" if fenced else f"{body.writer} has written since"
-    return WriteRefused(f"{key} is at version {current}, expected {body.expected}: {what}", step=step)
+    return WriteRefused.found(key, current, body.expected, refusal_reason(body), step)
 
 
 def lease_refusal(step: Step, resource: str, wait: float, body: e.LeaseRefused) -> LeaseUnavailable:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import events as e
 from ..core import values
 from ..core.aggregate import DELETE, apply_changes, split_changes
+from ..core.requests import CONFLICT, DONE, FENCED, LEASE, LOAD, SAVE
 from ..effects.errors import BadStep, EffectBlocked, LeaseUnavailable, NoAnswer, WriteRefused
 from ..runtime.context import Aggregate, LeaseHandle
 from .recording import Occurred, Step
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from .session import ReplaySession
     from .writer import BranchWriter
 
-DONE = "done"
-_REFUSED = ("conflict", "fenced")
+_REFUSED = (CONFLICT, FENCED)
 
 
 class RecordedAway:
@@ -96,7 +96,7 @@ class ForkAway(RecordedAway):
         found = self._known.get(key)
         if found is None:
             raise never_read(step, key)
-        self._record(step, "load", key, DONE, found.version, values.encode(dict(found.data)))
+        self._record(step, LOAD, key, DONE, found.version, values.encode(dict(found.data)))
         return found
 
     def save(self, step: str, key: str, changes: Mapping[str, Any], expected: int) -> int:
@@ -109,13 +109,12 @@ class ForkAway(RecordedAway):
         found = self._known.get(key)
         if found is None:
             raise never_read(step, key)
-        body = e.RemoteRequested(self._request_id(), "save", self._home(key), fields, deleted, expected)
+        body = e.RemoteRequested(self._request_id(), SAVE, self._home(key), fields, deleted, expected)
         self._writer.append((e.Event(body, step=step, resource=key),))
         if found.version != expected:
-            at = self._record(step, "save", key, "conflict", found.version)
-            message = f"{key} is at version {found.version}, expected {expected}: {at.reason}"
-            raise WriteRefused(message, step=step)
-        self._record(step, "save", key, DONE, expected + 1)
+            at = self._record(step, SAVE, key, CONFLICT, found.version)
+            raise WriteRefused.found(key, found.version, expected, at.reason, step)
+        self._record(step, SAVE, key, DONE, expected + 1)
         self._write(step, key, changes, expected + 1)
         return expected + 1
 
@@ -126,13 +125,13 @@ class ForkAway(RecordedAway):
         recorded = self._session.setting.attempt.by_name.get(step)
         answered = None if recorded is None else recorded.first_answer
         token = (None if answered is None else answered.event.fencing_token) or 1
-        self._record(step, "lease", resource, DONE, None, token=token)
+        self._record(step, LEASE, resource, DONE, None, token=token)
         return LeaseHandle(resource, token)
 
     def _learn(self, step: Step) -> None:
         """What the recording's first read of a resource found."""
         at = step.first_answer
-        if at is not None and at.body.op == "load" and at.body.outcome == DONE and at.event.resource is not None:
+        if at is not None and at.body.op == LOAD and at.body.outcome == DONE and at.event.resource is not None:
             self._known.setdefault(at.event.resource, read_answer(self._session, at.event.resource, at))
 
     def _write(self, step: str, key: str, changes: Mapping[str, Any], version: int) -> None:
@@ -181,8 +180,7 @@ def refused_write(step: str, key: str, expected: int, at: Occurred) -> WriteRefu
     """The error of a write that its home refused."""
     body = at.body
     if body.outcome in _REFUSED:
-        current = at.event.resource_version
-        return WriteRefused(f"{key} is at version {current}, expected {expected}: {body.reason}", step=step)
+        return WriteRefused.found(key, at.event.resource_version, expected, body.reason, step)
     return NoAnswer(f"{step}: partition {body.home} refused: {body.reason}", step=step)
 
 

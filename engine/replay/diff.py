@@ -12,6 +12,7 @@ from ..core import events as e
 from ..core import values
 from ..core.aggregate import DELETE
 from ..core.position import Position
+from ..core.requests import DONE, SAVE
 from .recording import Attempt, Occurred, Recording, Step
 from .replays import leases
 from .world import shown
@@ -127,7 +128,7 @@ def summary(step: Step) -> Any:
 
 def _answered(step: Step, at: Occurred) -> Any:
     """What the home of a resource elsewhere answered."""
-    if at.body.outcome != "done":
+    if at.body.outcome != DONE:
         return at.body.outcome
     asked = step.find(e.RemoteRequested)
     if step.kind == "save" and asked is not None:
@@ -148,7 +149,7 @@ def _came_to(step: Step) -> Any:
         return None if decided is None else (decided.body.value, decided.body.because)
     if step.kind == "lease":
         answer = step.first_answer
-        return step.find(e.LeaseAcquired) is not None or (answer is not None and answer.body.outcome == "done")
+        return step.find(e.LeaseAcquired) is not None or (answer is not None and answer.body.outcome == DONE)
     if step.kind == "note":
         noted = step.find(e.NoteRecorded)
         return None if noted is None else noted.body.fields
@@ -233,12 +234,10 @@ def _written(attempt: Attempt) -> dict[tuple[str, str], Any]:
     """The final value of each field that an execution wrote."""
     final: dict[tuple[str, str], Any] = {}
     refused = {
-        at.body.request_id
-        for at in attempt.events
-        if isinstance(at.body, e.RemoteAnswered) and at.body.outcome != "done"
+        at.body.request_id for at in attempt.events if isinstance(at.body, e.RemoteAnswered) and at.body.outcome != DONE
     }
     for at in attempt.events:
-        elsewhere = isinstance(at.body, e.RemoteRequested) and at.body.op == "save"
+        elsewhere = isinstance(at.body, e.RemoteRequested) and at.body.op == SAVE
         if not isinstance(at.body, e.StateChanged) and not (elsewhere and at.body.request_id not in refused):
             continue
         key = at.event.resource or at.record.resource or ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, RootModel
 from pydantic.fields import FieldInfo
+
+from ..runtime.app import annotation_parts
 
 
 def unread(model: type[BaseModel], path: str) -> str | None:
@@ -56,12 +57,4 @@ def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo | None]]:
 def _kinds(field: FieldInfo | None) -> list[Any]:
     if field is None:
         return [Any]
-    return [kind for kind in _parts(field.annotation) if kind is not type(None)]
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    if typing.get_origin(annotation) is None:
-        yield annotation
-        return
-    for part in typing.get_args(annotation):
-        yield from _parts(part)
+    return [kind for kind in annotation_parts(field.annotation) if kind is not type(None)]

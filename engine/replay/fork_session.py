@@ -12,6 +12,7 @@ from ..core import values
 from ..core.compensate import current_key
 from ..core.retry import FailureClass
 from ..core.secrets import hide, scrub, scrub_text
+from ..core.writes import SaveRefused, SaveRequest, decide_save
 from ..effects.call import encode_answer
 from ..effects.errors import BadStep, EffectBlocked, EffectConflict, StepError, WriteRefused
 from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
@@ -86,16 +87,15 @@ class ForkSession(ReplaySession):
             return await super().save(step, key, changes, expected)
         current = self._states.aggregate(key)
         token = self._token if key == self.setting.head.resource else self._token_of(key)
-        request = d.SaveRequest(key, step, changes, expected, token)
+        request = SaveRequest(key, step, changes, expected, token)
         lease = self._states.lease(key) if token is not None else None
         try:
-            decision = d.decide_save(current, lease, request, current.writer)
+            decision = decide_save(current, lease, request, current.writer)
         except values.ValueRefused as error:
             raise BadStep(f"{step}: {error}", step=step) from error
-        if isinstance(decision, d.SaveRefused):
+        if isinstance(decision, SaveRefused):
             self._writer.append((decision.event,))
-            what = "the fencing token is stale" if decision.fenced else f"{current.writer} has written since"
-            raise WriteRefused(f"{key} is at version {decision.current}, expected {expected}: {what}", step=step)
+            raise WriteRefused.found(key, decision.current, expected, decision.reason, step)
         self._writer.append((decision,))
         return expected + 1
 

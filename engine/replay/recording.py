@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from ..core import events as e
 from ..core import state as s
 from ..core import values
+from ..core.fold import head_of
 from ..core.position import Position
+from ..core.requests import LEASE, LOAD, RELEASE, RENEW, SAVE
 
 _OUTCOMES = (e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt, e.EffectSkipped, e.IdempotencyConflict)
 _LEASES = (
@@ -30,7 +32,7 @@ _KINDS: tuple[tuple[tuple[type[e.Body], ...], str], ...] = (
     ((e.NoteRecorded,), "note"),
 )
 #: Steps on resources elsewhere, by what was asked.
-_REMOTE_KINDS = {"load": "load", "save": "save", "lease": "lease", "renew": "lease", "release": "lease"}
+_REMOTE_KINDS = {LOAD: "load", SAVE: "save", LEASE: "lease", RENEW: "lease", RELEASE: "lease"}
 #: Ends of an attempt that its handler did not bring about, with what an operator reads.
 _EXTERNAL: dict[type[e.Body], str] = {
     e.AttemptLost: "lost",
@@ -268,23 +270,7 @@ class Recording:
         """What never changes about the job, None when the trace has lost its beginning."""
         if self.accepted is None:
             return None
-        body, record = self.accepted.body, self.accepted.record
-        return s.JobHead(
-            body.type,
-            body.key,
-            record.resource,
-            body.priority,
-            body.submitted_at,
-            self.accepted.seq,
-            body.digest,
-            body.payload,
-            body.payload_ref,
-            record.trace_id,
-            record.correlation_id,
-            body.parent,
-            body.secrets,
-            body.source_offset,
-        )
+        return head_of(self.accepted.body, self.accepted.record, self.accepted.seq)
 
     def position(self, seq: int) -> str:
         """A place in the log as it is printed."""

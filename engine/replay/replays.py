@@ -11,6 +11,7 @@ from ..core import events as e
 from ..core import state as s
 from ..core import values
 from ..core.events import EventRecord
+from ..core.requests import DONE, EXPIRED, RELEASE
 from ..ports.blobs import BlobMissing
 from ..runtime.app import AppError
 from ..runtime.deployment import Deployment
@@ -113,12 +114,12 @@ def _lease_elsewhere(recording: Recording, step: Any) -> dict[str, Any]:
     """A lease at another partition, as this one was told of it."""
     first, answered = step.events[0], step.first_answer
     place = recording.position(first.seq)
-    if answered is None or answered.body.outcome != "done":
+    if answered is None or answered.body.outcome != DONE:
         how = "waited for" if answered is None else f"refused: {answered.body.reason}"
         return _lease(first.event.resource, None, place, None, how)
     last = step.events[-1]
-    lost = isinstance(last.body, e.RemoteAnswered) and last.body.outcome == "expired"
-    released = isinstance(last.body, e.RemoteRequested) and last.body.op == "release"
+    lost = isinstance(last.body, e.RemoteAnswered) and last.body.outcome == EXPIRED
+    released = isinstance(last.body, e.RemoteRequested) and last.body.op == RELEASE
     how = "expired" if lost else "released" if released else "still held"
     end = recording.position(last.seq) if lost or released else None
     return _lease(first.event.resource, answered.event.fencing_token, recording.position(answered.seq), end, how)

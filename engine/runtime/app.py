@@ -305,7 +305,7 @@ def secret_paths(model: type[BaseModel], prefix: str = "", seen: frozenset[type]
     paths: list[str] = []
     for name, field in model.model_fields.items():
         path = f"{prefix}{field.alias or name}"
-        kinds = list(_parts(field.annotation))
+        kinds = list(annotation_parts(field.annotation))
         if is_marked(field) or any(k in (SecretStr, SecretBytes) for k in kinds):
             paths.append(path)
             continue
@@ -315,12 +315,13 @@ def secret_paths(model: type[BaseModel], prefix: str = "", seen: frozenset[type]
     return tuple(dict.fromkeys(paths))
 
 
-def _parts(annotation: Any) -> typing.Iterator[Any]:
+def annotation_parts(annotation: Any) -> typing.Iterator[Any]:
+    """The plain types that an annotation is made of: those of `list[Card | None]` are Card and None."""
     if typing.get_origin(annotation) is None:
         yield annotation
         return
     for part in typing.get_args(annotation):
-        yield from _parts(part)
+        yield from annotation_parts(part)
 
 
 class LoadedApp(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..core import events as e
+from ..core import requests
 from ..core.merge import Merged
 
 QUEUED = "queued"
@@ -199,7 +200,7 @@ class PartitionChecks:
             self._check_change(record, event, body, seq)
         elif isinstance(body, e.LeaseAcquired):
             self._check_grant(event.resource, event.fencing_token, record.job_id, seq)
-        elif isinstance(body, e.RemoteAnswered) and (body.op, body.outcome) == ("save", "done"):
+        elif isinstance(body, e.RemoteAnswered) and (body.op, body.outcome) == (requests.SAVE, requests.DONE):
             self.told.append((body.position or "", RemoteWrite(event.resource, event.resource_version, record.job_id)))
 
     @property

@@ -6,7 +6,7 @@ import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..codec.avro import UndecodableRecord
@@ -105,6 +105,12 @@ def append_to_partitions(deployment: Deployment, partitions: Iterable[int], job_
 
 
 def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> CommandOutcome:
+    answer = next(answers(deployment, reader, command_id, timeout), None)
+    return CommandOutcome(command_id, QUEUED) if answer is None else _outcome(command_id, answer[1])
+
+
+def answers(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> Iterator[tuple[int, e.Body]]:
+    """What partitions' owners record about a command within `timeout` seconds: (partition, body), as it comes."""
     clock = deployment.clock
     deadline = clock.monotonic() + timeout
     while (left := deadline - clock.monotonic()) > 0:
@@ -112,8 +118,7 @@ def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: fl
             with contextlib.suppress(UndecodableRecord):
                 for event in deployment.codec.decode(record.value).events:
                     if getattr(event.body, "command_id", None) == command_id:
-                        return _outcome(command_id, event.body)
-    return CommandOutcome(command_id, QUEUED)
+                        yield record.partition, event.body
 
 
 def _outcome(command_id: str, body: e.Body) -> CommandOutcome:

@@ -20,7 +20,7 @@ from ..core.quarantine import decide_quarantine, evolve_quarantine, held_text
 from ..core.times import format_time
 from ..ports.log import Reader
 from ..store.working import read_quarantines, read_queued
-from .commands import append_to_partitions, operator
+from .commands import answers, append_to_partitions, operator
 from .deployment import Deployment
 from .ids import new_id
 from .past import FoundJob, Past
@@ -180,13 +180,9 @@ def _send(
 
 def _recorded(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> set[int]:
     """The partitions whose owners have recorded the command, when all have or the time is over."""
-    clock = deployment.clock
-    deadline = clock.monotonic() + timeout
     recorded: set[int] = set()
-    while len(recorded) < deployment.partitions and (left := deadline - clock.monotonic()) > 0:
-        for record in reader.poll(1000, left):
-            with contextlib.suppress(UndecodableRecord):
-                decoded = deployment.codec.decode(record.value)
-                if any(getattr(event.body, "command_id", None) == command_id for event in decoded.events):
-                    recorded.add(record.partition)
+    for partition, _ in answers(deployment, reader, command_id, timeout):
+        recorded.add(partition)
+        if len(recorded) == deployment.partitions:
+            break
     return recorded

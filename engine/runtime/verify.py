@@ -18,6 +18,7 @@ from ..codec.avro import UndecodableRecord
 from ..core import events as e
 from ..core import state as s
 from ..core.merge import GapInLog
+from ..core.requests import SAVE
 from ..ports.log import LogDamaged
 from ..ports.store import Family, Store, StoreError
 from ..store.opener import open_reader, open_store
@@ -234,7 +235,7 @@ def _lost_command(deployment: Deployment, value: bytes | None, found: PartitionC
         return str(error)
     for event in record.events:
         body = event.body
-        if isinstance(body, e.ResourceReply) or (isinstance(body, e.ResourceRequest) and body.op != "save"):
+        if isinstance(body, e.ResourceReply) or (isinstance(body, e.ResourceRequest) and body.op != SAVE):
             return None  # an attempt that is over takes no reply in, and a load leaves nothing but its reply
         if isinstance(body, e.ResourceRequest):
             known = body.request_id in found.decided or record.causation_id in found.decided

@@ -11,19 +11,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.aggregate import DELETE
 from rewindq.engine.core.partitioner import partition_for
+from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, REFUSED, RELEASE, RENEW, SAVE
+from rewindq.engine.core.writes import SaveRefused, SaveRequest, decide_save
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 
 from .owner import About, Owner
 from .waiting import Place, WaitQueues
-
-DONE, CONFLICT, FENCED, REFUSED, EXPIRED = "done", "conflict", "fenced", "refused", "expired"
 
 
 class Request(NamedTuple):
@@ -98,11 +97,11 @@ class Home:
         self._asked: dict[tuple[int, str], _Asked] = {}
         self._leases: dict[Place, _Lease] = {}
         self._ops: Mapping[str, Callable[[Request], None]] = {
-            "load": self._load,
-            "save": self._save,
-            "lease": self._lease,
-            "renew": self._renew,
-            "release": self._release,
+            LOAD: self._load,
+            SAVE: self._save,
+            LEASE: self._lease,
+            RENEW: self._renew,
+            RELEASE: self._release,
         }
 
     def take(self, owner: Owner, record: e.EventRecord, event: e.Event, body: e.ResourceRequest) -> None:
@@ -161,23 +160,20 @@ class Home:
         current = states.aggregate(request.resource)
         try:
             changes: dict[str, Any] = {**values.decode(body.changes or b"{}"), **dict.fromkeys(body.deleted, DELETE)}
-            asked = d.SaveRequest(request.resource, request.event.step or "save", changes, body.expected or 0, token)
+            asked = SaveRequest(request.resource, request.event.step or "save", changes, body.expected or 0, token)
             lease = states.lease(request.resource) if token is not None else None
-            decision = d.decide_save(current, lease, asked, current.writer)
+            decision = decide_save(current, lease, asked, current.writer)
         except (ValueError, TypeError) as error:
             self._refuse(request, f"its changes cannot be read: {error}")
             return
-        refused = isinstance(decision, d.SaveRefused)
-        event = decision.event if isinstance(decision, d.SaveRefused) else decision
+        event = decision.event if isinstance(decision, SaveRefused) else decision
         seq = request.owner.append(request.about, (event,)) - 1
         position = f"p{request.owner.partition}@{seq}"
-        if not refused:
+        if not isinstance(decision, SaveRefused):
             self._reply(request, DONE, version=current.version + 1, position=position)
             return
-        fenced = isinstance(event.body, e.WriteFenced)
-        reason = "the fencing token is stale" if fenced else f"{current.writer} has written since"
-        outcome = FENCED if fenced else CONFLICT
-        self._reply(request, outcome, version=current.version, position=position, reason=reason)
+        outcome = FENCED if decision.fenced else CONFLICT
+        self._reply(request, outcome, version=decision.current, position=position, reason=decision.reason)
 
     # --- leases ---
 
@@ -196,7 +192,7 @@ class Home:
             return
         requested = e.LeaseRequested(request.body.ttl or 0, holder)
         self._record(request, requested)
-        asked = _Asked(request, lambda one: self._granted(one))
+        asked = _Asked(request, self._granted)
         asked.timer = asyncio.get_running_loop().call_later((request.body.wait or 0) / 1000, self._give_up, asked)
         self._asked[(request.owner.partition, request.body.request_id)] = asked
         self._waits.join(request.place, asked)
@@ -268,7 +264,7 @@ class Home:
         expired = e.Event(e.LeaseExpired(held.holder), status="fail", resource=place.resource, fencing_token=token)
         owner.append(lease.about, (expired,))
         reason = f"no renewal came within its TTL of {held.ttl / 1000:g} s"
-        body = e.ResourceReply(held.request_id, "lease", EXPIRED, reason)
+        body = e.ResourceReply(held.request_id, LEASE, EXPIRED, reason)
         self._answer(owner, held.partition, lease.about, e.Event(body, resource=place.resource, fencing_token=token))
         self._end(place)
 

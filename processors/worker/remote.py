@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,11 +20,11 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import values
 from rewindq.engine.core.aggregate import split_changes
 from rewindq.engine.core.partitioner import partition_for
+from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, RELEASE, RENEW, SAVE
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, LeaseUnavailable, NoAnswer, WriteRefused
 from rewindq.engine.runtime.context import Aggregate, LeaseHandle
 from rewindq.engine.runtime.deployment import Deployment
 
-from .home import CONFLICT, DONE, EXPIRED, FENCED
 from .owner import About, Owner
 from .run import Run
 
@@ -67,7 +67,7 @@ class _Away:
 class Remote:
     """Requests of a worker's running attempts. Everything here runs in the event loop."""
 
-    def __init__(self, deployment: Deployment, touched: Any) -> None:
+    def __init__(self, deployment: Deployment, touched: Callable[[Run], None]) -> None:
         self._deployment = deployment
         self._touched = touched
         self._pending: dict[str, _Pending] = {}
@@ -77,7 +77,7 @@ class Remote:
 
     async def load(self, run: Run, step: str, key: str) -> Aggregate:
         """An aggregate's newest version at its home. Raises NoAnswer."""
-        event = await self._ask(run, "load", step, key)
+        event = await self._ask(run, LOAD, step, key)
         body: Any = event.body
         if body.outcome != DONE:
             raise NoAnswer(f"{step}: partition {body.home} refused: {body.reason}", step=step)
@@ -95,19 +95,18 @@ class Remote:
         except values.ValueRefused as error:
             raise BadStep(f"{step}: {error}", step=step) from error
         event = await self._ask(
-            run, "save", step, key, self.token_of(run, key), changes=data, deleted=deleted, expected=expected
+            run, SAVE, step, key, self.token_of(run, key), changes=data, deleted=deleted, expected=expected
         )
         body: Any = event.body
         if body.outcome == DONE:
             return event.resource_version or 0
         if body.outcome in (CONFLICT, FENCED):
-            current = event.resource_version
-            raise WriteRefused(f"{key} is at version {current}, expected {expected}: {body.reason}", step=step)
+            raise WriteRefused.found(key, event.resource_version, expected, body.reason, step)
         raise NoAnswer(f"{step}: partition {body.home} refused: {body.reason}", step=step)
 
     async def acquire(self, run: Run, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """Holds a resource for the run, waiting up to `wait` seconds for it. Raises LeaseUnavailable, NoAnswer."""
-        pending = self._begin(run, "lease", step, resource, None, ttl=int(ttl * 1000), wait=int(wait * 1000))
+        pending = self._begin(run, LEASE, step, resource, None, ttl=int(ttl * 1000), wait=int(wait * 1000))
         event = await self._answered(pending, wait + ANSWER_MAX, {"ttl": int(ttl * 1000)}, wait)
         body: Any = event.body
         if body.outcome != DONE or event.fencing_token is None:
@@ -115,7 +114,7 @@ class Remote:
         handle = LeaseHandle(resource, event.fencing_token)
         away = _Away(pending, handle, ttl, pending.sent + (body.home_waited or 0) / 1000)
         if not away.valid(run.clock.monotonic()):
-            self._send(pending, "release")
+            self._send(pending, RELEASE)
             raise LeaseUnavailable(f"{resource}: the answer took longer than the lease's TTL of {ttl:g} s", step=step)
         self._away[pending.request_id] = away
         self._schedule(away)
@@ -148,8 +147,8 @@ class Remote:
             self._give_back(away)
         for pending in [one for one in self._pending.values() if one.run is run]:
             del self._pending[pending.request_id]
-            if pending.op == "lease":
-                self._send(pending, "release")
+            if pending.op == LEASE:
+                self._send(pending, RELEASE)
 
     def abandon(self, run: Run) -> None:
         """Forgets an attempt whose partition has passed on: its leases expire at their homes."""
@@ -201,8 +200,8 @@ class Remote:
                     open_ms = max(0, int((pending.sent + wait - run.clock.monotonic()) * 1000))
                     self._send(pending, pending.op, wait=open_ms, **again)
         finally:
-            if self._pending.pop(pending.request_id, None) is not None and pending.op == "lease" and not run.closed:
-                self._send(pending, "release")
+            if self._pending.pop(pending.request_id, None) is not None and pending.op == LEASE and not run.closed:
+                self._send(pending, RELEASE)
         raise NoAnswer(
             f"{pending.step}: partition {pending.home}, home of {pending.resource}, did not answer within "
             f"{patience:g} s; is a worker running for it? `rewindq doctor` tells",
@@ -226,7 +225,7 @@ class Remote:
             return
         pending = self._pending.get(body.request_id)
         if pending is None or pending.op != body.op or pending.run.closed or pending.run.owner is not owner:
-            if body.op == "lease" and body.outcome == DONE:
+            if body.op == LEASE and body.outcome == DONE:
                 self._refuse_grant(owner, record, event, body)
             return
         if pending.answer.done():
@@ -267,7 +266,7 @@ class Remote:
         home = partition_for(resource.encode(), self._deployment.partitions)
         trace = (record.trace_id, record.correlation_id, record.causation_id)
         about = About(record.job_id, record.attempt, resource.encode(), None, *trace)
-        given = e.Event(e.ResourceRequest(body.request_id, "release", owner.partition), resource=resource)
+        given = e.Event(e.ResourceRequest(body.request_id, RELEASE, owner.partition), resource=resource)
         owner.unnumbered(self._deployment.topics.commands, home, about, given)
 
     # --- held leases ---
@@ -284,11 +283,11 @@ class Remote:
             self._lose(away, f"no renewal was confirmed within its TTL of {away.ttl:g} s")
             return
         away.renewals.append(now)
-        self._send(away.pending, "renew")
+        self._send(away.pending, RENEW)
         self._schedule(away)
 
     def _renewed(self, away: _Away, body: e.ResourceReply) -> None:
-        if body.op == "renew" and body.outcome == DONE:
+        if body.op == RENEW and body.outcome == DONE:
             away.confirmed = away.renewals.popleft()
         elif body.outcome == EXPIRED:
             self._lose(away, body.reason or "the lease has ended")
@@ -299,7 +298,7 @@ class Remote:
             return
         away.handle.lost = True
         pending = away.pending
-        body = e.ResourceReply(pending.request_id, "lease", EXPIRED, reason)
+        body = e.ResourceReply(pending.request_id, LEASE, EXPIRED, reason)
         self._record(pending, e.Event(body, fencing_token=away.handle.token), body)
 
     def _give_back(self, away: _Away) -> None:
@@ -307,10 +306,10 @@ class Remote:
         self._forget(away)
         if away.handle.lost:
             return
-        requested = e.RemoteRequested(pending.request_id, "release", pending.home)
+        requested = e.RemoteRequested(pending.request_id, RELEASE, pending.home)
         token = away.handle.token
         pending.run.flush((e.Event(requested, step=pending.step, resource=pending.resource, fencing_token=token),))
-        self._send(pending, "release")
+        self._send(pending, RELEASE)
 
     def _forget(self, away: _Away) -> None:
         if away.timer is not None:

@@ -15,6 +15,7 @@ from rewindq.engine.core.compensate import current_key
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import hide, reveal, scrub, scrub_text
+from rewindq.engine.core.writes import SaveRefused, SaveRequest, decide_save
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.effects.threads import Threads
@@ -99,16 +100,15 @@ class LiveSession:
         states = self._run.owner.states
         current = states.aggregate(key)
         token = self._run.token if key == self._run.head.resource else self._leases.token_of(self._run, key)
-        request = d.SaveRequest(key, step, changes, expected, token)
+        request = SaveRequest(key, step, changes, expected, token)
         try:
-            decision = d.decide_save(current, states.lease(key) if token is not None else None, request, current.writer)
+            decision = decide_save(current, states.lease(key) if token is not None else None, request, current.writer)
         except values.ValueRefused as error:
             raise BadStep(f"{step}: {error}", step=step) from error
-        if isinstance(decision, d.SaveRefused):
+        if isinstance(decision, SaveRefused):
             self._run.flush((decision.event,))
             self._attempts.wake()
-            what = "the fencing token is stale" if decision.fenced else f"{current.writer} has written since"
-            raise WriteRefused(f"{key} is at version {decision.current}, expected {expected}: {what}", step=step)
+            raise WriteRefused.found(key, decision.current, expected, decision.reason, step)
         self._run.flush((decision,))
         return expected + 1
 

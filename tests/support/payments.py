@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
@@ -30,15 +31,20 @@ ROOT = Path(__file__).parents[2]
 
 def submit(settings: Settings) -> None:
     """Payments of a few accounts, straight onto the jobs topic."""
+    accounts = [f"a{number % ACCOUNTS}" for number in range(JOBS)]
+    payloads = [{"payment_id": f"p{n}", "account": account, "amount": n} for n, account in enumerate(accounts)]
+    append_jobs(settings, "payment", payloads, [f"account:{account}" for account in accounts])
+
+
+def append_jobs(settings: Settings, job_type: str, payloads: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> None:
+    """Jobs of a type with ids `job-0`, `job-1`, …, straight onto the jobs topic, each at its key's home."""
     with Deployment.open(settings) as deployment:
         deployment.ensure_topics()
         appends = []
-        for number in range(JOBS):
-            account = f"a{number % ACCOUNTS}"
-            payload = values.encode({"payment_id": f"p{number}", "account": account, "amount": number})
-            body = e.JobSubmitted("payment", payload, None, values.digest(payload))
+        for number, (given, name) in enumerate(zip(payloads, keys, strict=True)):
+            payload, key = values.encode(dict(given)), name.encode()
+            body = e.JobSubmitted(job_type, payload, None, values.digest(payload))
             record = e.EventRecord(e.UNNUMBERED, 0, 1, 0, "test", f"job-{number}", 0, (e.Event(body),))
-            key = f"account:{account}".encode()
             place = partition_for(key, deployment.partitions)
             value = deployment.codec.encode(record)
             appends.append(Append(deployment.topics.jobs, place, key, value, time.time_ns() // 10**6))

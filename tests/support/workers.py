@@ -9,17 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.support.payments import ROOT, wait_until
+from tests.support.payments import ROOT, append_jobs, wait_until
 
 from rewindq.engine.core import events as e
-from rewindq.engine.core import values
-from rewindq.engine.core.partitioner import partition_for
-from rewindq.engine.ports.log import Append
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.pending import read_from
 from rewindq.engine.runtime.settings import Settings
@@ -92,20 +88,8 @@ class Running:
 
 def submit_work(settings: Settings, seconds: list[float]) -> None:
     """One job of the slow app for each duration, straight onto the jobs topic."""
-    with Deployment.open(settings) as deployment:
-        deployment.ensure_topics()
-        appends = []
-        for number, duration in enumerate(seconds):
-            payload = values.encode({"number": number, "seconds": duration})
-            body = e.JobSubmitted("work", payload, None, values.digest(payload))
-            record = e.EventRecord(e.UNNUMBERED, 0, 1, 0, "test", f"job-{number}", 0, (e.Event(body),))
-            key = f"work:{number}".encode()
-            place = partition_for(key, deployment.partitions)
-            value = deployment.codec.encode(record)
-            appends.append(Append(deployment.topics.jobs, place, key, value, time.time_ns() // 10**6))
-        producer = deployment.log.producer()
-        producer.append(appends)
-        producer.close()
+    payloads = [{"number": number, "seconds": duration} for number, duration in enumerate(seconds)]
+    append_jobs(settings, "work", payloads, [f"work:{number}" for number in range(len(seconds))])
 
 
 def records(settings: Settings) -> list[e.EventRecord]:

@@ -7,7 +7,6 @@ import threading
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
 from pydantic import BaseModel
 from tests.support.shop import Shop
 
@@ -373,31 +372,3 @@ def test_an_orderly_shutdown_hands_back_without_using_an_attempt_up(tmp_path: Pa
     shop.run()
     assert shop.job("a").status == s.SUCCEEDED
     assert "AttemptFailed" not in shop.names("a")
-
-
-def test_a_job_that_loses_its_worker_three_times_is_poison(tmp_path: Path) -> None:
-    app = App("t")
-
-    @app.job()
-    async def work(ctx: Context, job: Item) -> None:
-        await asyncio.sleep(60)
-
-    shop = Shop(tmp_path, app)
-    shop.submit("work", {}, "a")
-
-    async def die(worker) -> None:  # type: ignore[no-untyped-def]
-        while "a" not in worker._attempts.running or worker._attempts.running["a"].task is None:
-            await asyncio.sleep(0.01)
-        worker.failure = Crash()
-        worker.wake()
-
-    for _ in range(3):
-        with pytest.raises(Crash):
-            shop.run(until=lambda report: False, during=die)
-    shop.run()
-    job = shop.job("a")
-    assert (job.status, job.attempt, job.lost) == (s.INVESTIGATION, 3, 3)
-
-
-class Crash(Exception):
-    """Stands for a worker that is gone without an orderly end."""

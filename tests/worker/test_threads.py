@@ -146,15 +146,21 @@ def test_no_attempt_begins_before_the_thread_of_the_last_one_has_ended(tmp_path:
     assert (shop.job("a").status, shop.job("b").status) == (s.SUCCEEDED, s.SUCCEEDED)
 
 
-def test_a_thread_that_does_not_end_is_for_a_person(tmp_path: Path, gate: Gate) -> None:
+def hanging(folder: Path, gate: Gate) -> Shop:
+    """A shop with one job, `a`, whose thread outlives its time."""
     app = App("t")
 
     @app.job(retry=SOON, timeout=0.02)
     def work(ctx: Any, job: Item) -> None:
         gate.hang()
 
-    shop = Shop(tmp_path, app)
+    shop = Shop(folder, app)
     shop.submit("work", {}, "a")
+    return shop
+
+
+def test_a_thread_that_does_not_end_is_for_a_person(tmp_path: Path, gate: Gate) -> None:
+    shop = hanging(tmp_path, gate)
     shop.run(thread_wait=0.02)
     job = shop.job("a")
     assert (job.status, job.attempt, gate.calls) == (s.INVESTIGATION, 1, 1)
@@ -185,14 +191,7 @@ def test_nothing_is_undone_beside_a_thread_that_still_runs(tmp_path: Path, gate:
 
 
 def test_a_shutdown_does_not_give_back_what_still_runs(tmp_path: Path, gate: Gate) -> None:
-    app = App("t")
-
-    @app.job(retry=SOON, timeout=0.02)
-    def work(ctx: Any, job: Item) -> None:
-        gate.hang()
-
-    shop = Shop(tmp_path, app)
-    shop.submit("work", {}, "a")
+    shop = hanging(tmp_path, gate)
 
     async def during(worker: Worker) -> None:
         await until(lambda: overdue(worker, "a"))
@@ -224,14 +223,7 @@ def test_what_a_call_came_to_after_the_time_out_is_recorded(tmp_path: Path, gate
 
 
 def test_a_job_cancelled_while_its_thread_runs_on_is_cancelled_when_that_ends(tmp_path: Path, gate: Gate) -> None:
-    app = App("t")
-
-    @app.job(retry=SOON, timeout=0.02)
-    def work(ctx: Any, job: Item) -> None:
-        gate.hang()
-
-    shop = Shop(tmp_path, app)
-    shop.submit("work", {}, "a")
+    shop = hanging(tmp_path, gate)
 
     async def during(worker: Worker) -> None:
         await until(lambda: overdue(worker, "a"))

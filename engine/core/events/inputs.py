@@ -21,65 +21,49 @@ class JobSubmitted(Body, frozen=True):
     parent: str | None = None
 
 
-class CancelCommand(Body, frozen=True):
-    """An operator asks to cancel the envelope's job. `relayed`: by a partition that had not seen the job."""
+class Command(Body, frozen=True):
+    """Base of operators' commands: who gives it and why; its id is the same however often it is read."""
 
     topic: ClassVar[str] = "commands"
     command_id: str
     reason: str
     actor: str
+
+
+class CancelCommand(Command, frozen=True):
+    """An operator asks to cancel the envelope's job. `relayed`: by a partition that had not seen the job."""
+
     relayed: bool = False
 
 
-class RetryCommand(Body, frozen=True):
+class RetryCommand(Command, frozen=True):
     """An operator sends a job of the investigation queue back as a new attempt."""
 
-    topic: ClassVar[str] = "commands"
-    command_id: str
-    reason: str
-    actor: str
 
-
-class RewindCommand(Body, frozen=True):
+class RewindCommand(Command, frozen=True):
     """An operator set a processor group's offset back on this partition; recorded so that the trace shows it."""
 
-    topic: ClassVar[str] = "commands"
-    command_id: str
-    reason: str
-    actor: str
     group: str
     input_topic: str
     from_offset: int
     to_offset: int
 
 
-class QuarantineCommand(Body, frozen=True):
+class QuarantineCommand(Command, frozen=True):
     """An operator holds a job type: this partition starts no attempt of it until the quarantine is lifted."""
 
-    topic: ClassVar[str] = "commands"
-    command_id: str
-    reason: str
-    actor: str
     type: str
 
 
-class LiftCommand(Body, frozen=True):
+class LiftCommand(Command, frozen=True):
     """An operator lifts a job type's quarantine on this partition."""
 
-    topic: ClassVar[str] = "commands"
-    command_id: str
-    reason: str
-    actor: str
     type: str
 
 
-class ResolveCommand(Body, frozen=True):
+class ResolveCommand(Command, frozen=True):
     """An operator tells what became of an effect in doubt: `succeeded`, with its answer, or `failed`: not done."""
 
-    topic: ClassVar[str] = "commands"
-    command_id: str
-    reason: str
-    actor: str
     key: str
     outcome: str
     answer: bytes | None

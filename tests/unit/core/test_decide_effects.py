@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
+from rewindq.engine.core import writes as w
 from rewindq.engine.core.aggregate import DELETE
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.values import ValueRefused
@@ -153,14 +154,14 @@ def test_a_key_that_changed_between_attempts_is_named() -> None:
 CURRENT = s.Aggregate(4, 20, 16, {"status": "new"}, "other")
 
 
-def save(**fields: object) -> d.SaveRequest:
-    made = d.SaveRequest("order:1", "save#1", {"status": "paid", "note": DELETE, "a": DELETE}, 4, 7)
+def save(**fields: object) -> w.SaveRequest:
+    made = w.SaveRequest("order:1", "save#1", {"status": "paid", "note": DELETE, "a": DELETE}, 4, 7)
     return made._replace(**fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lease", [None, s.Lease(7, "job", 1), s.Lease(6, "job", 1)])
 def test_a_write_on_the_current_version_under_the_newest_token_is_the_next_version(lease: s.Lease | None) -> None:
-    assert d.decide_save(CURRENT, lease, save(), None) == e.Event(
+    assert w.decide_save(CURRENT, lease, save(), None) == e.Event(
         e.StateChanged(4, b'{"status":"paid"}', ("a", "note")),
         step="save#1",
         resource="order:1",
@@ -171,30 +172,30 @@ def test_a_write_on_the_current_version_under_the_newest_token_is_the_next_versi
 
 @pytest.mark.parametrize("expected", [0, 3, 5])
 def test_a_write_on_another_version_is_a_conflict_with_both(expected: int) -> None:
-    refused = d.decide_save(CURRENT, s.Lease(7, "job", 1), save(expected=expected), "other")
+    refused = w.decide_save(CURRENT, s.Lease(7, "job", 1), save(expected=expected), "other")
 
-    assert isinstance(refused, d.SaveRefused)
+    assert isinstance(refused, w.SaveRefused)
     assert refused.event.body == e.WriteConflict(expected, 4, "other")
     assert (refused.fenced, refused.current, refused.event.status) == (False, 4, "fail")
 
 
 @pytest.mark.parametrize("expected", [3, 4])
 def test_a_write_under_an_older_token_is_fenced_whatever_its_version(expected: int) -> None:
-    refused = d.decide_save(CURRENT, s.Lease(8, "other", 1), save(expected=expected), "other")
+    refused = w.decide_save(CURRENT, s.Lease(8, "other", 1), save(expected=expected), "other")
 
-    assert isinstance(refused, d.SaveRefused)
+    assert isinstance(refused, w.SaveRefused)
     assert refused.event.body == e.WriteFenced(7, 8, expected)
     assert refused.event.fencing_token == 7
     assert refused.fenced
 
 
 def test_a_write_without_a_token_stands_on_its_version() -> None:
-    assert isinstance(d.decide_save(CURRENT, s.Lease(8, "other", 1), save(token=None), None), e.Event)
-    assert isinstance(d.decide_save(CURRENT, s.Lease(8, "other", 1), save(token=None, expected=3), None), d.SaveRefused)
+    assert isinstance(w.decide_save(CURRENT, s.Lease(8, "other", 1), save(token=None), None), e.Event)
+    assert isinstance(w.decide_save(CURRENT, s.Lease(8, "other", 1), save(token=None, expected=3), None), w.SaveRefused)
 
 
 def test_the_first_version_is_written_on_none() -> None:
-    event = d.decide_save(s.NO_AGGREGATE, None, save(expected=0), None)
+    event = w.decide_save(s.NO_AGGREGATE, None, save(expected=0), None)
 
     assert isinstance(event, e.Event)
     assert event.resource_version == 1
@@ -202,4 +203,4 @@ def test_the_first_version_is_written_on_none() -> None:
 
 def test_a_value_that_cannot_be_kept_is_refused_by_its_path() -> None:
     with pytest.raises(ValueRefused, match="/when"):
-        d.decide_save(CURRENT, None, save(changes={"when": object()}), None)
+        w.decide_save(CURRENT, None, save(changes={"when": object()}), None)

@@ -1,0 +1,6 @@
+"""The words of requests between partitions: what a resource's home is asked (`op`), what it answers (`outcome`)."""
+
+from __future__ import annotations
+
+LOAD, SAVE, LEASE, RENEW, RELEASE = "load", "save", "lease", "renew", "release"
+DONE, CONFLICT, FENCED, REFUSED, EXPIRED = "done", "conflict", "fenced", "refused", "expired"
