@@ -52,11 +52,6 @@ class Run:
         """Milliseconds since the attempt's handler began."""
         return int((self.clock.monotonic() - self.began) * 1000)
 
-    @property
-    def dirty(self) -> bool:
-        """Whether events wait to be decided."""
-        return bool(self._buffer)
-
     def next_request(self) -> str:
         """An id for a request to another partition."""
         self._requests += 1
