@@ -41,7 +41,8 @@ def python_files() -> list[Path]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
     """The wheel as it would be published, built from a copy of the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
-    for path in [*tracked(), *(ROOT / ".package" / "rewindq").iterdir()]:
+    package = [path for path in (ROOT / ".package" / "rewindq").iterdir() if path.name != "__pycache__"]
+    for path in [*tracked(), *package]:
         copy = folder / "checkout" / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         if not copy.exists() and not copy.is_symlink():
