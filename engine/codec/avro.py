@@ -52,10 +52,9 @@ class Codec:
 
     def __init__(self, registry: Registry | None = None) -> None:
         self._registry = registry
-        self._current = fastavro.parse_schema(catalog.complete_schema(catalog.current_release()))
+        self._current = _parsed(catalog.complete_schema(catalog.current_release()))
         self._by_fingerprint: dict[bytes, Any] = {
-            catalog.fingerprint(release): fastavro.parse_schema(catalog.complete_schema(release))
-            for release in catalog.releases()
+            catalog.fingerprint(release): _parsed(catalog.complete_schema(release)) for release in catalog.releases()
         }
         self._by_id: dict[int, Any] = {}
         current = catalog.fingerprint(catalog.current_release())
@@ -114,6 +113,29 @@ class Codec:
         if schema_id not in self._by_id:
             self._by_id[schema_id] = _event_schema(schema_id, self._registry.schema(schema_id))
         return self._by_id[schema_id]
+
+
+def _parsed(schema: dict[str, Any]) -> Any:
+    """One of our schemas, parsed, with only those names that it refers to by name.
+
+    fastavro copies a schema's names for every record that it writes or reads. Ours write nearly every name out where it
+    is used, so it would copy some eighty that it never looks up.
+    """
+    parsed: Any = fastavro.parse_schema(schema)
+    referred = _referred(parsed["fields"])
+    parsed["__named_schemas"] = {name: found for name, found in parsed["__named_schemas"].items() if name in referred}
+    return parsed
+
+
+def _referred(node: Any) -> set[str]:
+    """All texts that stand where a schema names a type."""
+    if isinstance(node, str):
+        return {node}
+    if isinstance(node, list):
+        return set().union(*map(_referred, node))
+    if isinstance(node, dict):
+        return set().union(*(_referred(node[key]) for key in ("type", "items", "values", "fields") if key in node))
+    return set()
 
 
 def _event_schema(schema_id: int, schema: dict[str, Any]) -> Any:

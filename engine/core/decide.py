@@ -162,10 +162,11 @@ def _for_good(job: s.JobState, failure: AttemptFailure, reason: str, undo: Undo)
 
 def doubts(open_effects: s.OpenEffects | None, reason: str) -> tuple[e.Event, ...]:
     """`EffectInDoubt` for each effect that has started and has no outcome."""
-    effects = open_effects.effects if open_effects is not None else {}
+    if open_effects is None or not open_effects.effects:
+        return ()
     return tuple(
         e.Event(e.EffectInDoubt(key, reason), step=step, status="fail", side_effect=step)
-        for step, (key, pending) in sorted(effects.items())
+        for step, (key, pending) in sorted(open_effects.effects.items())
         if pending
     )
 

@@ -218,22 +218,24 @@ def evolve_idempotency(record: s.Idempotency | None, body: e.Body, at: Moment) -
     return record
 
 
+_ENDS_JOB = (e.JobSucceeded, e.JobCancelled)
+_ENDS_CALL = (e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt)
 #: Ends of an attempt that leave the job with its effects.
 _LEAVES_ATTEMPT = (e.AttemptLost, e.AttemptHandedBack, e.RetryScheduled, e.MovedToInvestigation, e.CompensationStarted)
 
 
 def evolve_open_effects(before: s.OpenEffects | None, body: e.Body, at: Moment) -> s.OpenEffects | None:
     """The job's attempt and effect keys after an event; None when the job is over."""
+    if isinstance(body, _ENDS_JOB):
+        return None
     effects = before.effects if before is not None else {}
     running = before.running if before is not None else False
     if isinstance(body, e.AttemptStarted):
         return s.OpenEffects(True, effects)
     if isinstance(body, e.EffectStarted):
         return s.OpenEffects(running, {**effects, at.step or "": (body.key, True)})
-    if isinstance(body, e.EffectSucceeded | e.EffectFailed | e.EffectInDoubt):
+    if isinstance(body, _ENDS_CALL):
         return s.OpenEffects(running, {**effects, at.step or "": (body.key, False)})
-    if isinstance(body, e.JobSucceeded | e.JobCancelled):
-        return None
     if isinstance(body, _LEAVES_ATTEMPT):
         return s.OpenEffects(False, effects) if effects else None
     return before

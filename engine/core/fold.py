@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -140,22 +140,23 @@ class States(Protocol):
         ...
 
 
-_EFFECT_EVENTS = frozenset({e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt})
-_KEY_EVENTS = _EFFECT_EVENTS | {e.EffectResolved}
-_OPEN_EVENTS = _EFFECT_EVENTS | {
-    e.AttemptStarted,
-    e.AttemptLost,
-    e.AttemptHandedBack,
-    e.RetryScheduled,
-    e.JobSucceeded,
-    e.JobCancelled,
-    e.MovedToInvestigation,
-    e.CompensationStarted,
-}
+_OPEN_EVENTS = frozenset(
+    {
+        e.EffectStarted,
+        e.EffectSucceeded,
+        e.EffectFailed,
+        e.EffectInDoubt,
+        e.AttemptStarted,
+        e.AttemptLost,
+        e.AttemptHandedBack,
+        e.RetryScheduled,
+        e.JobSucceeded,
+        e.JobCancelled,
+        e.MovedToInvestigation,
+        e.CompensationStarted,
+    }
+)
 _ENDED = s.TERMINAL | {s.INVESTIGATION}
-_HOLD_EVENTS = frozenset({e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted})
-_LEASE_EVENTS = frozenset({e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired})
-_SCHEDULE_EVENTS = frozenset({e.ScheduleSet, e.InstantPlanned, e.ClockJumped})
 
 
 def apply_record(states: States, record: e.EventRecord) -> None:
@@ -173,30 +174,9 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
     kind = type(body)
     if kind in JOB_EVENTS:
         _apply_job_event(states, record, body, at)
-    if kind in _KEY_EVENTS:
-        key: str = body.key  # type: ignore[attr-defined]
-        known = evolve_idempotency(states.idempotency(key), body, at)
-        if known is not None:
-            states.set_idempotency(key, at.seq, known)
-    elif isinstance(body, e.StateChanged):
-        resource = event.resource or record.resource or ""
-        version = event.resource_version or 0
-        after, stored = evolve_aggregate(states.aggregate(resource), body, version, at)
-        states.set_aggregate(resource, after, stored)
-    elif kind in _LEASE_EVENTS:
-        _apply_lease_event(states, event, at)
-    elif kind in _HOLD_EVENTS:
-        _apply_hold_event(states, body, at)
-    elif isinstance(body, e.QuarantineAdded | e.QuarantineLifted):
-        states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
-    elif kind in _SCHEDULE_EVENTS:
-        _apply_schedule_event(states, body, at)
-    elif isinstance(body, e.CancelKept):
-        states.keep_cancel(at.job_id, body)
-    elif isinstance(body, e.JobCancelled):
-        states.drop_cancel(at.job_id)
-    elif isinstance(body, e.PeerRaised):
-        states.set_peer(body.peer, body.peer_epoch)
+    apply = _APPLIERS.get(kind)
+    if apply is not None:
+        apply(states, record, event, at)
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1
@@ -207,14 +187,24 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
 
 
 def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Moment) -> None:
-    kind = type(body)
-    # A job has a head since it was accepted: without one there is no need to look for its state.
-    known = kind is not e.JobAccepted or states.head(at.job_id) is not None
-    before = states.job(at.job_id) if known else None
-    after = evolve_job(before, body, at)
     if isinstance(body, e.JobAccepted):
+        # A job has a head since it was accepted: without one there is no need to look for its state.
+        before = None if states.head(at.job_id) is None else states.job(at.job_id)
+        after = evolve_job(before, body, at)
         states.set_head(at.job_id, head_of(body, record, at.seq))
-    elif before is None and isinstance(body, e.MovedToInvestigation):
+    else:
+        before = states.job(at.job_id)
+        after = evolve_job(before, body, at)
+        if type(body) is not e.JobSucceeded:
+            _apply_marks(states, record, body, at, new=before is None)
+    if after.holds is not None and after.status in _ENDED:
+        after = _let_go(states, record, after, after.holds, at)
+    states.set_job(at.job_id, at.seq, before, after)
+
+
+def _apply_marks(states: States, record: e.EventRecord, body: e.Body, at: Moment, *, new: bool) -> None:
+    """What a job's event changes beside the job's state; `new`: the job was never accepted."""
+    if new and isinstance(body, e.MovedToInvestigation):
         states.set_head(
             at.job_id,
             s.JobHead(
@@ -236,9 +226,6 @@ def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Mo
         _set_block(states, record, at, blocks=True)
     elif isinstance(body, e.UniqueTaken):
         states.set_unique(_type_of(states, at), body.key, s.UniqueMark(at.job_id, body.until))
-    if after.holds is not None and after.status in _ENDED:
-        after = _let_go(states, record, after, after.holds, at)
-    states.set_job(at.job_id, at.seq, before, after)
 
 
 def _let_go(states: States, record: e.EventRecord, job: s.JobState, holds: s.Holds, at: Moment) -> s.JobState:
@@ -270,7 +257,41 @@ def _set_block(states: States, record: e.EventRecord, at: Moment, *, blocks: boo
     states.set_block(record.resource, block)
 
 
-def _apply_hold_event(states: States, body: e.Body, at: Moment) -> None:
+def _apply_key_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    key: str = event.body.key  # type: ignore[attr-defined]
+    known = evolve_idempotency(states.idempotency(key), event.body, at)
+    if known is not None:
+        states.set_idempotency(key, at.seq, known)
+
+
+def _apply_change(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    assert isinstance(event.body, e.StateChanged)
+    resource = event.resource or record.resource or ""
+    version = event.resource_version or 0
+    after, stored = evolve_aggregate(states.aggregate(resource), event.body, version, at)
+    states.set_aggregate(resource, after, stored)
+
+
+def _apply_quarantine_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    body = event.body
+    assert isinstance(body, e.QuarantineAdded | e.QuarantineLifted)
+    states.set_quarantine(body.type, at.seq, evolve_quarantine(states.quarantine(body.type), body, at))
+
+
+def _apply_cancel_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    if isinstance(event.body, e.CancelKept):
+        states.keep_cancel(at.job_id, event.body)
+    else:
+        states.drop_cancel(at.job_id)
+
+
+def _apply_peer(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    assert isinstance(event.body, e.PeerRaised)
+    states.set_peer(event.body.peer, event.body.peer_epoch)
+
+
+def _apply_hold_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    body = event.body
     if isinstance(body, e.TypeNoted):
         states.set_note(body.type, None if body.reason is None else s.TypeNote(body.reason))
     elif isinstance(body, e.SubmissionHeld):
@@ -301,7 +322,8 @@ def head_of(body: e.JobAccepted, record: e.EventRecord, seq: int) -> s.JobHead:
     )
 
 
-def _apply_schedule_event(states: States, body: e.Body, at: Moment) -> None:
+def _apply_schedule_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    body = event.body
     if isinstance(body, e.ScheduleSet):
         states.set_schedule(body.schedule, at.seq, evolve_set(states.schedules.get(body.schedule), body))
     elif isinstance(body, e.InstantPlanned):
@@ -314,7 +336,7 @@ def _apply_schedule_event(states: States, body: e.Body, at: Moment) -> None:
             states.set_schedule(name, at.seq, evolve_restart(known, body.restart))
 
 
-def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
+def _apply_lease_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
     resource = event.resource or ""
     body = event.body
     if isinstance(body, e.LeaseAcquired):
@@ -330,3 +352,18 @@ def _apply_lease_event(states: States, event: e.Event, at: Moment) -> None:
         states.set_lease(resource, at.seq, s.Lease(lease.token, lease.holder, lease.attempt, lease.ttl, released=True))
         if lease.ttl is not None and states.lent(resource) is not None:
             states.set_lent(resource, None)
+
+
+#: What an event changes beside its job's state and open effects.
+_APPLIERS: dict[type[e.Body], Callable[[States, e.EventRecord, e.Event, Moment], None]] = {
+    **dict.fromkeys(
+        (e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt, e.EffectResolved), _apply_key_event
+    ),
+    e.StateChanged: _apply_change,
+    **dict.fromkeys((e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired), _apply_lease_event),
+    **dict.fromkeys((e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted), _apply_hold_event),
+    **dict.fromkeys((e.QuarantineAdded, e.QuarantineLifted), _apply_quarantine_event),
+    **dict.fromkeys((e.ScheduleSet, e.InstantPlanned, e.ClockJumped), _apply_schedule_event),
+    **dict.fromkeys((e.CancelKept, e.JobCancelled), _apply_cancel_event),
+    e.PeerRaised: _apply_peer,
+}

@@ -78,7 +78,7 @@ def _scrubbed(value: object, pattern: re.Pattern[str]) -> object:
 
 def scrub_text(text: str, secrets: list[str]) -> str:
     """A message with secret texts masked."""
-    pattern = _pattern(secrets)
+    pattern = _pattern(secrets) if secrets else None
     return text if pattern is None else pattern.sub(MASK, text)
 
 
@@ -103,6 +103,8 @@ def hide(data: bytes, secrets: list[str]) -> bytes:
 
     Only who has the payload can do that: what is recorded and read by others is masked.
     """
+    if not secrets:
+        return data
     places = {secret: f"{MASK}{{{at}}}" for at, secret in enumerate(secrets) if len(secret) >= NAMED_MIN}
     pattern = _pattern(list(places))
     if pattern is None:

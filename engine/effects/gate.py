@@ -192,7 +192,8 @@ class Gate:
 
     async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
         key = journal.current_key(request.key)
-        call, request = call._replace(key=key), request._replace(key=key)
+        if key != request.key:
+            call, request = call._replace(key=key), request._replace(key=key)
         decision = journal.decide_effect(request)
         if isinstance(decision, d.Lookup | d.Call) and self._threads is not None and self._threads.runs(call.key):
             await self._first_call_over(call, self._threads)

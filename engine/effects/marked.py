@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+from uuid import UUID
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,9 +21,28 @@ def is_marked(field: FieldInfo) -> bool:
     return isinstance(extra, dict) and bool(extra.get("secret"))
 
 
+#: Values of these types hold nothing that could be marked.
+_SCALARS = frozenset({str, int, float, bool, bytes, NoneType, Decimal, datetime, date, time, timedelta, UUID})
+
+
 def dumped(model: BaseModel) -> Any:
     """A model's JSON form without its secrets, wherever they are nested."""
-    return _masked(model, model.model_dump(mode="json"))
+    shown = model.model_dump(mode="json")
+    return shown if _is_flat(type(model)) else _masked(model, shown)
+
+
+@lru_cache(maxsize=1024)
+def _is_flat(model: type[BaseModel]) -> bool:
+    """Whether all that a model can hold are scalars without a mark, as most do: then there is nothing to mask."""
+    if model.model_config.get("extra") == "allow":
+        return False
+    return all(not is_marked(field) and _is_scalar(field.annotation) for field in model.model_fields.values())
+
+
+def _is_scalar(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, UnionType):
+        return all(map(_is_scalar, get_args(annotation)))
+    return annotation in _SCALARS
 
 
 def _masked(value: Any, shown: Any) -> Any:

@@ -315,7 +315,8 @@ class Context:
                 name.encode()
             except UnicodeEncodeError as error:
                 raise BadStep(f"step name {name!r} holds a lone surrogate, which cannot be recorded") from error
-        self._refuse_secret("its name", name, scrub_text(name, self._session.secrets))
+        if self._session.secrets:
+            self._refuse_secret("its name", name, scrub_text(name, self._session.secrets))
         count = self._occurrences.get(name, 0) + 1
         self._occurrences[name] = count
         return name if count == 1 else f"{name}#{count}"

@@ -19,10 +19,12 @@ class KeptCancels:
     def __init__(self, get: Callable[[str], bytes | None], put: Callable[[str, bytes | None], None]) -> None:
         self._get = get
         self._put = put
+        #: Whether any was ever kept: most partitions never see one, and each new job asks.
+        self._any = get(_COUNT) is not None
 
     def of(self, job_id: str) -> s.KeptCancel | None:
         """The cancel that waits for a job."""
-        data = None if self._get(_COUNT) is None else self._get(_BY_JOB + job_id)
+        data = self._get(_BY_JOB + job_id) if self._any else None
         return None if data is None else s.decode_cancel(data)
 
     def oldest_to_drop(self) -> s.KeptCancel | None:
@@ -41,6 +43,7 @@ class KeptCancels:
         self._put(_BY_JOB + job_id, s.encode_state(kept))
         self._put(f"{_BY_PLACE}{place}", job_id.encode())
         self._put(_COUNT, str(number + 1).encode())
+        self._any = True
 
     def drop(self, job_id: str) -> None:
         """Forgets one, where there is one."""

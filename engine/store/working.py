@@ -140,28 +140,26 @@ class WorkingSet:
             if old is not None:
                 self.counts[old] -= 1
             self.counts[after.status] = self.counts.get(after.status, 0) + 1
-        self._count_queued(job_id, (after.status in s.QUEUED) - (old in s.QUEUED))
-        if old in (s.DELAYED, s.RETRYING) and before is not None and before.due is not None:
-            self._changes.append(Delete(Family.TIMERS, s.timer_key(before.due, job_id)))
-        elif old == s.WAITING:
-            self._changes.append(Delete(Family.READY, self._ready_key(job_id)))
-        if after.status in (s.DELAYED, s.RETRYING) and after.due is not None:
-            self._changes.append(Put(Family.TIMERS, s.timer_key(after.due, job_id), b""))
-        elif after.status == s.WAITING:
-            self._changes.append(Put(Family.READY, self._ready_key(job_id), job_id.encode()))
-
-    def _count_queued(self, job_id: str, change: int) -> None:
-        head = self.head(job_id) if change else None
-        if head is None:
+        was_queued, is_queued = old in s.QUEUED, after.status in s.QUEUED
+        if not was_queued and not is_queued:
             return
-        count = self.queued.pop(head.type, 0) + change
-        if count > 0:
-            self.queued[head.type] = count
-        self._queued_changed = True
-
-    def _ready_key(self, job_id: str) -> bytes:
         head = self.head(job_id)
-        return s.ready_key(0, 0) if head is None else s.ready_key(head.priority, head.accepted_seq)
+        if head is not None and was_queued != is_queued:
+            self._count_queued(head.type, 1 if is_queued else -1)
+        if before is not None and was_queued:
+            place = _queue_place(job_id, head, before)
+            self._changes.append(Delete(*place))
+        if is_queued:
+            family, key = _queue_place(job_id, head, after)
+            self._changes.append(Put(family, key, job_id.encode() if family is Family.READY else b""))
+
+    def _count_queued(self, job_type: str, change: int) -> None:
+        count = self.queued.get(job_type, 0) + change
+        if count > 0:
+            self.queued[job_type] = count
+        else:
+            self.queued.pop(job_type, None)
+        self._queued_changed = True
 
     def open_effects(self, job_id: str) -> s.OpenEffects | None:
         """The job's attempt and effect keys, while it is not over."""
@@ -376,6 +374,13 @@ class WorkingSet:
         value = None if version is None else decode(version.value)
         self._cache[(family, key)] = (value, 0)
         return value
+
+
+def _queue_place(job_id: str, head: s.JobHead | None, job: s.JobState) -> tuple[Family, bytes]:
+    """Where a queued job stands: in the index of timers while it has a due time, else in that of ready jobs."""
+    if job.status != s.WAITING and job.due is not None:
+        return Family.TIMERS, s.timer_key(job.due, job_id)
+    return Family.READY, s.ready_key(0, 0) if head is None else s.ready_key(head.priority, head.accepted_seq)
 
 
 def encode_positions(positions: Positions) -> bytes:

@@ -76,11 +76,11 @@ class Attempts:
         if not taken.events:
             return
         first, last = taken.events[0].body, taken.events[-1].body
-        if isinstance(last, e.QuarantineAdded | e.QuarantineLifted):
-            self.holds.decided(owner, last)
         if taken.job_id is None:
+            if isinstance(last, e.QuarantineAdded | e.QuarantineLifted):
+                self.holds.decided(owner, last)
             return
-        if isinstance(last, e.JobAccepted | e.UniqueTaken) and isinstance(first, e.JobAccepted):
+        if isinstance(first, e.JobAccepted) and (first is last or isinstance(last, e.UniqueTaken)):
             if first.due is None:
                 self.requeue(owner, taken.job_id)
             else:
@@ -106,16 +106,14 @@ class Attempts:
         job_type = self.app.types[head.type]
         missed = self.limits.missed(head)
         if missed is not None:
-            self.limits.leave(owner.partition, head)
-            self._free(owner, head.resource)
-            reason = f"it was accepted without {missed}, by a worker that did not know it; submit it under a new id"
-            self.park(owner, replace(about, attempt=job.attempt), FailureClass.VALIDATION, reason)
+            self._park_misfit(owner, head, replace(about, attempt=job.attempt), missed)
             return None
         lease = owner.states.lease(head.resource) if head.resource is not None else None
         timeout_ms = None if job_type.timeout is None else int(job_type.timeout * 1000)
         event = d.decide_start(job, lease, head.resource, timeout_ms)
         owner.append(about, (event,))
         run = Run(owner, entry.job_id, head, job.attempt + 1, job_type, event.fencing_token, self.deployment.clock)
+        run.compensating = job.compensating is not None
         self.running[entry.job_id] = run
         self.by_type[head.type] += 1
         if job_type.rate is not None:
@@ -140,9 +138,9 @@ class Attempts:
             raw = payload_bytes(self.deployment, run.head.payload, run.head.payload_ref)
             if run.head.secrets:
                 run.secrets = secret_texts(raw, run.head.secrets)
-            if not await self._threads.over(run.job_id):
+            if self._threads.runs(run.job_id) and not await self._threads.over(run.job_id):
                 raise ThreadBusy(f"the thread of an earlier attempt still runs {self._threads.wait:g} s later")
-            if is_compensating(run.owner, run.job_id):
+            if run.compensating:
                 await self._compensate(run)
                 return
             payload = run.job_type.model.model_validate_json(raw)
@@ -343,6 +341,12 @@ class Attempts:
 
     def _about(self, run: Run) -> About:
         return About.job(run.job_id, run.head, run.attempt, run.owner.partition, run.owner.seq - 1)
+
+    def _park_misfit(self, owner: Owner, head: s.JobHead, about: About, missed: str) -> None:
+        self.limits.leave(owner.partition, head)
+        self._free(owner, head.resource)
+        reason = f"it was accepted without {missed}, by a worker that did not know it; submit it under a new id"
+        self.park(owner, about, FailureClass.VALIDATION, reason)
 
     def park(self, owner: Owner, about: About, kind: FailureClass, reason: str) -> None:
         """Puts a job that does not run under investigation."""

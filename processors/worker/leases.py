@@ -169,6 +169,8 @@ class Leases:
 
     def any_lost(self, run: Run) -> bool:
         """Whether a lease that the run relies on may be lost."""
+        if not run.leases:
+            return False
         now = run.clock.monotonic()
         for resource in run.leases:
             held = self._held.get((run.owner.partition, resource))

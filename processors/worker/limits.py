@@ -48,10 +48,10 @@ class Limits:
 
     def entry(self, job_id: str, head: s.JobHead) -> Ready:
         """A job as the queue takes it."""
-        entry = ready(head.priority, head.accepted_seq, job_id, head.type, head.resource, since=self.age)
+        group, limit = None, 1
         if self._under_key and head.type in self._under_key:
-            return entry._replace(group=head.key, limit=self._under_key[head.type])
-        return entry
+            group, limit = head.key, self._under_key[head.type]
+        return ready(head.priority, head.accepted_seq, job_id, head.type, head.resource, group, limit, self.age)
 
     def leave(self, partition: int, head: s.JobHead) -> None:
         """A job ended, or did not start after all: another one under its key may."""

@@ -143,12 +143,14 @@ class Remote:
 
     def end_run(self, run: Run) -> None:
         """Gives back what an ended attempt holds or waits for. Call before the attempt's last events are decided."""
-        for away in [one for one in self._away.values() if one.pending.run is run]:
-            self._give_back(away)
-        for pending in [one for one in self._pending.values() if one.run is run]:
-            del self._pending[pending.request_id]
-            if pending.op == LEASE:
-                self._send(pending, RELEASE)
+        if self._away:
+            for away in [one for one in self._away.values() if one.pending.run is run]:
+                self._give_back(away)
+        if self._pending:
+            for pending in [one for one in self._pending.values() if one.run is run]:
+                del self._pending[pending.request_id]
+                if pending.op == LEASE:
+                    self._send(pending, RELEASE)
 
     def abandon(self, run: Run) -> None:
         """Forgets an attempt whose partition has passed on: its leases expire at their homes."""

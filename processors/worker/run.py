@@ -36,6 +36,8 @@ class Run:
         self.began = clock.monotonic()
         self.started_us = clock.now_us()
         self.closed = False
+        #: This attempt undoes the job's effects instead of running its handler.
+        self.compensating = False
         self.secrets: list[str] = []
         self.leases: set[str] = set()
         self.task: asyncio.Task[None] | None = None
