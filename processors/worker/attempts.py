@@ -27,6 +27,7 @@ from rewindq.engine.runtime.context import Context
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
 from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
+from .alone import Alone
 from .compensating import CompensatingSession, is_compensating, undo_in
 from .holds import Holds
 from .intake import Intake, Taken, payload_bytes
@@ -63,6 +64,7 @@ class Attempts:
         self.by_type: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         self.limits = Limits(deployment, app, self.queues)
+        self.alone = Alone(self.running, self.waits, self.limits)
         self._intake = intake
         self._draw = random.Random()
         self._dirty: set[Run] = set()
@@ -97,13 +99,15 @@ class Attempts:
     def start(self, owner: Owner, entry: Ready) -> Run | None:
         """Decides the next attempt of a waiting job; `spawn` its handler when that is durable.
 
-        One that cannot be run as its type's rules want it is parked.
+        One that cannot be run as its type's rules want it is parked; one that has to run alone may have to wait.
         """
         job = owner.states.job(entry.job_id)
         head = owner.states.head(entry.job_id)
         assert job is not None and head is not None
         about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
         job_type = self.app.types[head.type]
+        if self.alone.must_wait(owner, entry, job.lost, job_type.max_lost):
+            return None
         missed = self.limits.missed(head)
         if missed is not None:
             self._park_misfit(owner, head, replace(about, attempt=job.attempt), missed)
@@ -360,7 +364,7 @@ class Attempts:
         """Puts a job that waits (again) into the ready queue, unless a quarantine holds it."""
         head = owner.states.head(job_id)
         assert head is not None
-        if head.type not in owner.states.quarantined:
+        if head.type not in owner.states.quarantined and not self.alone.waits(job_id):
             self.queues[owner.partition].push(self.limits.entry(job_id, head))
 
     def touched(self, run: Run) -> None:

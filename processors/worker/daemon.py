@@ -226,7 +226,8 @@ class Supervisor:
             if code == 2 or (len(self._restarts) == RESTARTS_MAX and now - self._restarts[0] < RESTARTS_WITHIN):
                 log.error("a worker process died again; giving up", pid=child.process.pid, code=code)
                 raise SystemExit(code if code > 0 else 1)
-            log.warning("a worker process died; starting another", pid=child.process.pid, code=code)
+            died = signal.Signals(-code).name if code < 0 else code
+            log.warning("a worker process died; starting another", worker=child.report.worker, by=died)
             self._restarts.append(now)
             self._account(child)
             time.sleep(RESTART_DELAY)

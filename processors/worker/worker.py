@@ -167,7 +167,10 @@ class Worker:
 
     def _start_ready(self) -> None:
         """Starts waiting jobs while there is room, partition by partition in turn."""
-        room = self.options.concurrency - len(self._attempts.running)
+        lone = self._attempts.alone.turn()
+        if lone is not None and (run := self._attempts.start(*lone)) is not None:
+            self._starting.append(run)
+        room = self._attempts.alone.room(self.options.concurrency)
         empty = 0
         while room > 0 and empty < len(self._order) and not self._stopping:
             partition = self._order[0]
@@ -183,7 +186,7 @@ class Worker:
             run = self._attempts.start(self._owners[partition], entry)
             if run is not None:
                 self._starting.append(run)
-                room -= 1
+            room = self._attempts.alone.room(self.options.concurrency)
 
     def _pace(self) -> None:
         # Commands are always read: a quarantine must get through when its jobs have filled the queue.
@@ -281,6 +284,7 @@ class Worker:
         self._starting = [run for run in self._starting if run.owner is not owner]
         self._attempts.leases.drop_partition(partition)
         self._attempts.holds.drop(owner)
+        self._attempts.alone.drop((partition,))
         self._scheduler.drop(partition)
         self._attempts.waits.drop_partition(partition)
         self._home.drop_partition(partition)
@@ -298,6 +302,7 @@ class Worker:
         When ownership is lost already there is nothing to wait for. A takeover under way ends before the next begins.
         """
         self._releasing.update(partitions)
+        self._attempts.alone.drop(partitions)
         clock = self.deployment.clock.monotonic
         began = clock()
         deadline = began + (0.0 if lost else min(self.options.grace, HAND_OVER_GRACE))
