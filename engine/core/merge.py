@@ -22,10 +22,12 @@ class GapInLog(Exception):
 
 
 class Fence(msgspec.Struct, frozen=True, array_like=True):
-    """Who may write a topic: the newest epoch's winner."""
+    """Who may write a topic: the newest epoch's winner. `offset` and `stalled` are those of `PartitionTaken`."""
 
     epoch: int = 0
     worker_id: str = ""
+    offset: int = -1
+    stalled: int = 0
 
 
 class Merged(NamedTuple):
@@ -94,10 +96,11 @@ class Merge:
             # Nearly all records are this owner's next one.
             self.expected = record.next_seq
             return Merged(topic, offset, record)
-        if record.seq == UNNUMBERED and record.events and isinstance(record.events[0].body, PartitionTaken):
+        taken = record.events[0].body if record.seq == UNNUMBERED and record.events else None
+        if isinstance(taken, PartitionTaken):
             if record.epoch <= fence.epoch:
                 return Merged(topic, offset, record, f"epoch {record.epoch} was taken by {fence.worker_id} before")
-            self.fences[topic] = Fence(record.epoch, record.worker_id)
+            self.fences[topic] = Fence(record.epoch, record.worker_id, taken.offset, taken.stalled)
             self.epoch = max(self.epoch, record.epoch)
             return Merged(topic, offset, record)
         if record.epoch < fence.epoch or record.worker_id != fence.worker_id:

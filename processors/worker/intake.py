@@ -76,6 +76,8 @@ class Intake:
         job_id = decoded.job_id
         if not job_id or not valid_job_id(job_id):
             return self._park(owner, record, f"names no usable job id: {job_id!r}")
+        if owner.killers and record.topic == self._topics.jobs and record.offset in owner.killers:
+            return self._deadly(owner, record, decoded)
         if isinstance(body, e.JobSubmitted) and record.topic == self._topics.jobs:
             return self._submission(owner, record, decoded, job_id, body)
         if isinstance(body, e.CancelCommand | e.RetryCommand) and record.topic == self._topics.commands:
@@ -204,10 +206,27 @@ class Intake:
 
         Raises UndecodableRecord.
         """
-        record, decoded, body = self._released(owner, job_id, reason)
+        return self._unread(owner, *self._released(owner, job_id, reason), refusal)
+
+    def _deadly(self, owner: Owner, record: Record, decoded: e.EventRecord) -> Taken:
+        """A submission that kills whoever reads its payload."""
+        body = decoded.events[0].body
+        assert isinstance(body, e.JobSubmitted)
+        refusal = (FailureClass.ATTEMPT_LOST, owner.killers.pop(record.offset))
+        return self._unread(owner, record, decoded, body, refusal)
+
+    def _unread(
+        self,
+        owner: Owner,
+        record: Record,
+        decoded: e.EventRecord,
+        body: e.JobSubmitted,
+        refusal: tuple[FailureClass, str] | None,
+    ) -> Taken:
+        job_id = decoded.job_id or ""
         now = self._deployment.clock.now_us()
         submission = self._as_given(record, decoded, job_id, body, now)._replace(refusal=refusal)
-        events = d.decide_submission(None, submission, owner.partition, now)
+        events = d.decide_submission(owner.states.head(job_id), submission, owner.partition, now)
         about = About(job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id)
         owner.append(about, events)
         if isinstance(events[-1].body, e.MovedToInvestigation):

@@ -109,6 +109,8 @@ class Owner:
         self._encode = codec.encode
         self._clock = clock
         self._by_name = {"lifecycle": topics.lifecycle, "domain": topics.domain}
+        #: Submissions that kill whoever reads them, by offset, with the reason to park them.
+        self.killers: dict[int, str] = {}
         self.event_topics = frozenset(self._by_name.values())
         self._appends: list[Append] = []
         self._traces: list[_Trace] = []
@@ -225,10 +227,9 @@ class Owner:
 
 
 def fence(
-    topic: str, partition: int, epoch: int, worker_id: str, host: str, pid: int, clock: Clock, codec: Codec
+    topic: str, partition: int, epoch: int, worker_id: str, taken: PartitionTaken, clock: Clock, codec: Codec
 ) -> Append:
     """The record that ends older epochs on one topic."""
     now = clock.now_us()
-    event = Event(PartitionTaken(host, pid))
-    record = EventRecord(UNNUMBERED, 0, now, epoch, worker_id, None, 0, (event,))
+    record = EventRecord(UNNUMBERED, 0, now, epoch, worker_id, None, 0, (Event(taken),))
     return Append(topic, partition, None, codec.encode(record), now // 1000)

@@ -3,7 +3,7 @@
 1. Open the store. Another process may still be closing it: wait, bounded, and then go on in a copy, since its owner may
    be frozen. A damaged store is set aside. See `engine/store/generations.py`.
 2. Fold the log to its end, so that the newest epoch is known.
-3. Append a fence with the next epoch to both event topics.
+3. Append a fence with the next epoch, which tells where the inputs go on, to both event topics.
 4. Fold up to and past the fences. Whoever's fence came first in both topics owns the epoch; who lost tries again.
 """
 
@@ -17,15 +17,16 @@ from typing import NamedTuple
 import structlog
 
 from rewindq.engine.core import events as e
-from rewindq.engine.core.names import Topics
 from rewindq.engine.ports.log import Fenced, Turn
 from rewindq.engine.ports.store import Store, StoreInUse
+from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.quarantines import queued_commands
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.store import generations
 
 from .owner import Owner, fence
+from .trial import STALLED_MAX, find_killers, stalled
 
 log = structlog.get_logger(__name__)
 #: How long a store that another process may be closing is waited for, in seconds.
@@ -51,7 +52,7 @@ def take_over(
     partition: int,
     *,
     worker_id: str,
-    code_version: str,
+    loaded: LoadedApp,
     pause: Callable[[float], object],
 ) -> Taken:
     """Takes an assigned partition over. `pause(seconds)` waits between tries of a busy store.
@@ -62,15 +63,20 @@ def take_over(
     store = _open(deployment, partition, pause)
     try:
         tail, events = _fold(deployment, partition, store)
+        taken = _taken(deployment, partition, tail)
         for _ in range(FENCE_TRIES):
             epoch = tail.merge.epoch + 1
-            _append_fences(deployment, commit, partition, epoch, worker_id)
+            _append_fences(deployment, commit, partition, epoch, worker_id, taken)
             events += tail.catch_up()
             won = [tail.merge.fences[topic] for topic in (topics.lifecycle, topics.domain)]
             if all(f.epoch == epoch and f.worker_id == worker_id for f in won):
                 break
         else:
             raise Fenced(f"partition {partition}: another worker took every epoch in {FENCE_TRIES} tries")
+        inputs = _inputs(deployment, partition)
+        quarantines = [queued.body for queued in queued_commands(deployment, partition, inputs[topics.commands])]
+        suspect = taken.stalled >= STALLED_MAX
+        killers = find_killers(deployment, loaded.place, partition, inputs[topics.jobs]) if suspect else {}
     except BaseException:
         store.close()
         raise
@@ -85,13 +91,19 @@ def take_over(
         tail.positions,
         epoch=epoch,
         worker_id=worker_id,
-        code_version=code_version,
+        code_version=loaded.code_version,
         codec=deployment.codec,
         clock=deployment.clock,
     )
-    owner.inputs = _inputs(deployment, topics, partition, owner)
-    quarantines = [queued.body for queued in queued_commands(deployment, partition, owner.inputs[topics.commands])]
-    return Taken(owner, dict(owner.inputs), events, quarantines)
+    owner.inputs, owner.killers = dict(inputs), killers
+    return Taken(owner, inputs, events, quarantines)
+
+
+def _taken(deployment: Deployment, partition: int, tail: Tail) -> e.PartitionTaken:
+    topics = deployment.topics
+    offset = _inputs(deployment, partition)[topics.jobs]
+    last = tail.merge.fences[topics.lifecycle]
+    return e.PartitionTaken(socket.gethostname(), os.getpid(), offset, stalled(last, offset))
 
 
 def _open(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> Store:
@@ -116,19 +128,24 @@ def _fold(deployment: Deployment, partition: int, store: Store) -> tuple[Tail, i
 
 
 def _append_fences(
-    deployment: Deployment, commit: Callable[[Turn], list[int]], partition: int, epoch: int, worker_id: str
+    deployment: Deployment,
+    commit: Callable[[Turn], list[int]],
+    partition: int,
+    epoch: int,
+    worker_id: str,
+    taken: e.PartitionTaken,
 ) -> None:
-    host, pid = socket.gethostname(), os.getpid()
     topics = deployment.topics
     appends = [
-        fence(topic, partition, epoch, worker_id, host, pid, deployment.clock, deployment.codec)
+        fence(topic, partition, epoch, worker_id, taken, deployment.clock, deployment.codec)
         for topic in (topics.lifecycle, topics.domain)
     ]
     commit(Turn(appends, {}, frozenset({partition})))
 
 
-def _inputs(deployment: Deployment, topics: Topics, partition: int, owner: Owner) -> dict[str, int]:
+def _inputs(deployment: Deployment, partition: int) -> dict[str, int]:
     """Where the inputs go on: the group's committed offsets, which an operator may have set back."""
+    topics = deployment.topics
     states = {state.name: state for state in deployment.log.groups(deployment.group)}
     committed = states[deployment.group].offsets if deployment.group in states else {}
     inputs = {}

@@ -244,7 +244,7 @@ class Worker:
             self._committer.commit_now,
             partition,
             worker_id=self.worker_id,
-            code_version=self._loaded.code_version,
+            loaded=self._loaded,
             pause=threading.Event().wait,
         )
 

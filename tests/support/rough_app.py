@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 from tests.support.slow_app import find, serve
 
 from rewindq import App, Context
@@ -29,6 +29,31 @@ class Work(BaseModel):
     thing: str
     number: int = 0
     seconds: float = 0.0
+
+
+class Gone(BaseException):
+    """Ends whoever lets it through, as a process that ends in the middle."""
+
+
+#: Letters that this process has begun to read.
+begun: list[str] = []
+
+
+class Letter(BaseModel):
+    """Some letters end the process that reads them."""
+
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def read(cls, text: str) -> str:
+        """Ends the process for `exit` and `kill`."""
+        begun.append(text)
+        if text == "exit":
+            raise Gone
+        if text == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return text
 
 
 class Job(NamedTuple):
@@ -78,3 +103,9 @@ async def kill(ctx: Context, job: Work) -> None:
     await ctx.effect("serve", serve, job.number, job.seconds, key="serve", on_doubt=find)
     os.kill(os.getpid(), signal.SIGKILL)
     await asyncio.Event().wait()
+
+
+@app.job(key="letters")
+async def post(ctx: Context, job: Letter) -> str:
+    """Takes a letter on."""
+    return job.text

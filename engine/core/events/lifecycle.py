@@ -6,10 +6,15 @@ from .base import Body
 
 
 class PartitionTaken(Body, frozen=True):
-    """A writer's fence, unnumbered, in both topics: what an older epoch appends behind it is ignored."""
+    """A writer's fence, unnumbered, in both topics: what an older epoch appends behind it is ignored.
+
+    Its owner's submissions begin at `offset`; `stalled` owners in a row before it began there, too.
+    """
 
     host: str
     pid: int
+    offset: int = -1
+    stalled: int = 0
 
 
 class JobAccepted(Body, frozen=True):
