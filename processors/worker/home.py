@@ -246,6 +246,9 @@ class Home:
             return
         held, lease = self._held_under(request)
         if held is None or lease is None:
+            # Nobody waits for it: whoever gave it back had lost it before. It must be seen all the same.
+            holder = self._waits.holder(request.place) or "nobody"
+            self._refuse(request, f"it does not hold {request.resource} any more; {holder} does")
             return
         released = e.LeaseReleased(int((request.at - lease.since) * 1000))
         self._record(request, released, token=held.token)
