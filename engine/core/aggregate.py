@@ -7,7 +7,7 @@ from typing import Any
 
 from . import state as s
 from . import values
-from .events import StateChanged
+from .events import StateChanged, StateReverted
 from .evolve import FoldError, Moment
 
 #: A full snapshot every so many versions: any version is read from at most this many stored records.
@@ -51,7 +51,7 @@ def apply_changes(data: dict[str, Any], changes: bytes, deleted: Iterable[str]) 
 
 
 def evolve_aggregate(
-    before: s.Aggregate, body: StateChanged, version: int, at: Moment
+    before: s.Aggregate, body: StateChanged | StateReverted, version: int, at: Moment
 ) -> tuple[s.Aggregate, s.AggregateVersion]:
     """The aggregate after a change, and the version to store. Raises FoldError when `body.parent` is not current."""
     if body.parent != before.version or version != before.version + 1:
@@ -59,6 +59,9 @@ def evolve_aggregate(
     data = apply_changes(before.data, body.changes, body.deleted)
     full = (version - 1) % SNAPSHOT_EVERY == 0
     snapshot_seq = at.seq if full else before.snapshot_seq
+    reverted = None
+    if isinstance(body, StateReverted):
+        reverted = s.Reverted(body.reason, body.actor, body.command_id, body.attempt)
     stored = s.AggregateVersion(
         version=version,
         parent_seq=before.seq,
@@ -69,8 +72,10 @@ def evolve_aggregate(
         changes=body.changes,
         deleted=body.deleted,
         snapshot=values.encode(data) if full and version > 1 else None,
+        attempt=at.attempt,
+        reverted=reverted,
     )
-    return s.Aggregate(version, at.seq, snapshot_seq, data, at.job_id), stored
+    return s.Aggregate(version, at.seq, snapshot_seq, data, stored.writer), stored
 
 
 def rebuild(stored: list[tuple[int, s.AggregateVersion]]) -> s.Aggregate:
@@ -86,4 +91,4 @@ def rebuild(stored: list[tuple[int, s.AggregateVersion]]) -> s.Aggregate:
     for _, version in stored[1:]:
         data = apply_changes(data, version.changes, version.deleted)
     seq, last = stored[-1]
-    return s.Aggregate(last.version, seq, last.snapshot_seq, data, last.job_id)
+    return s.Aggregate(last.version, seq, last.snapshot_seq, data, last.writer)

@@ -14,9 +14,14 @@ from .texts import bounded
 WHY_MAX = 300
 
 
+def resolve_command(key: str) -> str:
+    """The command that tells an effect's outcome, without its options."""
+    return f"rewindq effects resolve {shlex.quote(key)}"
+
+
 def unresolved(name: str, key: str, why: str, then: str = "retry the job") -> str:
     """What a person reads of an effect that only a person can resolve; names the command with the key."""
-    command = f"rewindq effects resolve {shlex.quote(key)}"
+    command = resolve_command(key)
     return (
         f"effect {name!r} is in doubt: {bounded(why, WHY_MAX)}. Find out whether the call was done, tell it with "
         f"`{command} --succeeded RESULT_JSON --reason R` or `{command} --failed --reason R`, then {then}"

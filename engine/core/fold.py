@@ -20,6 +20,7 @@ from .evolve import (
     evolve_open_effects,
 )
 from .quarantine import evolve_quarantine
+from .revert import RevertMarks, keep_command
 from .schedule import evolve_planned, evolve_restart, evolve_set
 
 
@@ -120,6 +121,11 @@ class States(Protocol):
 
     def set_note(self, job_type: str, value: s.TypeNote | None) -> None:
         """Stores or removes why jobs of a type wait."""
+        ...
+
+    @property
+    def reverts(self) -> RevertMarks:
+        """The commands that reverted a job's changes of an aggregate."""
         ...
 
     def quarantine(self, job_type: str) -> s.Quarantine | None:
@@ -265,7 +271,7 @@ def _apply_key_event(states: States, record: e.EventRecord, event: e.Event, at: 
 
 
 def _apply_change(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
-    assert isinstance(event.body, e.StateChanged)
+    assert isinstance(event.body, e.StateChanged | e.StateReverted)
     resource = event.resource or record.resource or ""
     version = event.resource_version or 0
     after, stored = evolve_aggregate(states.aggregate(resource), event.body, version, at)
@@ -288,6 +294,10 @@ def _apply_cancel_event(states: States, record: e.EventRecord, event: e.Event, a
 def _apply_peer(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
     assert isinstance(event.body, e.PeerRaised)
     states.set_peer(event.body.peer, event.body.peer_epoch)
+
+
+def _apply_revert(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    keep_command(states.reverts, event, at.job_id)
 
 
 def _apply_hold_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
@@ -359,11 +369,12 @@ _APPLIERS: dict[type[e.Body], Callable[[States, e.EventRecord, e.Event, Moment],
     **dict.fromkeys(
         (e.EffectStarted, e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt, e.EffectResolved), _apply_key_event
     ),
-    e.StateChanged: _apply_change,
+    **dict.fromkeys((e.StateChanged, e.StateReverted), _apply_change),
     **dict.fromkeys((e.LeaseAcquired, e.LeaseReleased, e.LeaseExpired), _apply_lease_event),
     **dict.fromkeys((e.SubmissionHeld, e.SubmissionReleased, e.TypeNoted), _apply_hold_event),
     **dict.fromkeys((e.QuarantineAdded, e.QuarantineLifted), _apply_quarantine_event),
     **dict.fromkeys((e.ScheduleSet, e.InstantPlanned, e.ClockJumped), _apply_schedule_event),
     **dict.fromkeys((e.CancelKept, e.JobCancelled), _apply_cancel_event),
     e.PeerRaised: _apply_peer,
+    e.RevertDecided: _apply_revert,
 }

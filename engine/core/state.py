@@ -223,6 +223,21 @@ class Idempotency(Stored, frozen=True, array_like=True):
     compensation_ref: str | None = None
 
 
+class Reverted(Stored, frozen=True, array_like=True):
+    """Of a version that takes back what its job changed: who asked for it, why, and of which attempt (None: all)."""
+
+    reason: str
+    actor: str
+    command_id: str
+    attempt: int | None
+
+
+class Reverts(Stored, frozen=True, array_like=True):
+    """The ids of the newest commands that reverted a job's changes of an aggregate: none is carried out twice."""
+
+    commands: tuple[str, ...]
+
+
 class AggregateVersion(Stored, frozen=True, array_like=True):
     """One stored version of an aggregate: a delta on its parent, or every few versions a full snapshot.
 
@@ -238,6 +253,13 @@ class AggregateVersion(Stored, frozen=True, array_like=True):
     changes: bytes
     deleted: tuple[str, ...] = ()
     snapshot: bytes | None = None
+    attempt: int = 0
+    reverted: Reverted | None = None
+
+    @property
+    def writer(self) -> str | None:
+        """Who wrote it, for people."""
+        return self.job_id if self.reverted is None else f"a revert of {self.job_id}"
 
 
 class Aggregate(msgspec.Struct, frozen=True):
@@ -267,6 +289,7 @@ State: TypeAlias = (
     | Held
     | TypeNote
     | UniqueMark
+    | Reverts
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -285,12 +308,14 @@ decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
 decode_held = msgspec.msgpack.Decoder(Held).decode
 decode_unique = msgspec.msgpack.Decoder(UniqueMark).decode
 decode_note = msgspec.msgpack.Decoder(TypeNote).decode
+decode_reverts = msgspec.msgpack.Decoder(Reverts).decode
 
 #: Kinds of keys in the store's family of marks.
 BLOCKED_KEY = "key\0"
 HELD = "held\0"
 TYPE_NOTE = "type\0"
 UNIQUE = "unique\0"
+REVERTS = "revert\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:
@@ -306,6 +331,11 @@ def timer_key(due: int, job_id: str) -> bytes:
 def unique_key(job_type: str, key: str) -> str:
     """The mark of a type's unique key."""
     return f"{UNIQUE}{job_type}\0{key}"
+
+
+def reverts_key(job_id: str, resource: str) -> str:
+    """The mark of the reverts of a job's changes of an aggregate."""
+    return f"{REVERTS}{job_id}\0{resource}"
 
 
 def trace_key(job_id: str, seq: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..core import events as e
 from ..core import requests
 from ..core.merge import Merged
+from .revert_checks import RevertChecks
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -132,6 +133,7 @@ class PartitionChecks:
         self._unique: dict[tuple[str, str], e.UniqueTaken] = {}
         self._unique_holders: dict[tuple[str, str], str] = {}
         self._quarantined: set[str] = set()
+        self.reverts = RevertChecks(self._broken)
 
     # --- records ---
 
@@ -186,6 +188,8 @@ class PartitionChecks:
             self.decided.add(record.causation_id or "")
             if isinstance(body, e.StateChanged):
                 self.written[seq] = RemoteWrite(event.resource, event.resource_version, record.job_id)
+        elif isinstance(body, e.RevertDecided | e.StateReverted):
+            self.reverts.take(record.job_id, event, seq, job is None or job.place in (PARKED, SUCCEEDED, CANCELLED))
         elif isinstance(body, e.DomainBody):
             self._check_running(job, record, body, seq)
         if isinstance(body, e.KeyBlocked):
@@ -196,7 +200,7 @@ class PartitionChecks:
             self._check_effect(job, record, body, seq)
         elif isinstance(body, e.EffectResolved):
             self._check_resolution(job, record, body, seq)
-        elif isinstance(body, e.StateChanged):
+        elif isinstance(body, e.StateChanged | e.StateReverted):
             self._check_change(record, event, body, seq)
         elif isinstance(body, e.LeaseAcquired):
             self._check_grant(event.resource, event.fencing_token, record.job_id, seq)
@@ -318,7 +322,9 @@ class PartitionChecks:
             self._broken("resolution", seq, record.job_id, detail)
         self._keys[body.key] = RESOLUTIONS.get(body.outcome, UNKNOWN)
 
-    def _check_change(self, record: e.EventRecord, event: e.Event, body: e.StateChanged, seq: int) -> None:
+    def _check_change(
+        self, record: e.EventRecord, event: e.Event, body: e.StateChanged | e.StateReverted, seq: int
+    ) -> None:
         key = event.resource or record.resource or ""
         current = self._versions.get(key, 0)
         if body.parent != current or event.resource_version != current + 1:
@@ -347,6 +353,7 @@ class PartitionChecks:
             if job.place not in _RESTING:
                 detail = f"the log ends with the job {job.place or 'nowhere'}: no decision ended there"
                 self._broken("unfinished_decision", self._seq - 1, job_id, detail)
+        self.reverts.end(self._seq - 1)
         return Counter(job.place for job in self.jobs.values())
 
     def _broken(self, kind: str, seq: int, job_id: str | None, detail: str) -> None:

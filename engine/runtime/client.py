@@ -24,6 +24,7 @@ from .deployment import Deployment
 from .effects import Resolution, resolve_effect
 from .past import FoundJob, NotFound, Past
 from .quarantines import NotQuarantined, QuarantineOutcome, Quarantines, lift_quarantine, quarantine_type
+from .reverts import Revert, revert_job
 from .settings import load_settings
 from .show import job_shown
 from .submitting import Prepared, Receipt, Submission, SubmissionRefused, Submitter
@@ -232,6 +233,15 @@ class Client:
         """Tells what became of the effect in doubt with this full key; as `cancel`. Raises BodyTooLarge, too."""
         return resolve_effect(self.past, key, resolution, reason, actor, timeout)
 
+    def revert(
+        self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0, attempt: int | None = None
+    ) -> Revert:
+        """Takes back what a job that has ended, or one attempt of it, changed; as `cancel`.
+
+        What somebody else has written since is left alone and told.
+        """
+        return revert_job(self.past, job_id, reason, actor, timeout, attempt)
+
     # --- end ---
 
     def close(self) -> None:
@@ -261,6 +271,7 @@ __all__ = [
     "QuarantineOutcome",
     "Receipt",
     "Resolution",
+    "Revert",
     "Submission",
     "SubmissionRefused",
 ]

@@ -92,32 +92,46 @@ def append_command(deployment: Deployment, partition: int, job_id: str, body: e.
 
 def append_to_partitions(deployment: Deployment, partitions: Iterable[int], job_id: str, body: e.Body) -> None:
     """Appends the same command to several partitions. Raises AppendRefused, OutcomeUnknown."""
-    now = deployment.clock.now_us()
+    record = command_record(deployment, job_id, e.Event(body))
+    append_records(deployment, [(partition, record) for partition in partitions])
+
+
+def command_record(deployment: Deployment, job_id: str, event: e.Event) -> e.EventRecord:
+    """A command's record, with this process as its writer."""
     name = f"client-{socket.gethostname()}-{os.getpid()}"
-    record = e.EventRecord(e.UNNUMBERED, 0, now, 0, name, job_id, 0, (e.Event(body),))
-    value = deployment.codec.encode(record)
+    return e.EventRecord(e.UNNUMBERED, 0, deployment.clock.now_us(), 0, name, job_id, 0, (event,))
+
+
+def append_records(deployment: Deployment, records: Iterable[tuple[int, e.EventRecord]]) -> None:
+    """Appends commands, each to its partition. Raises AppendRefused, OutcomeUnknown."""
+    topic, encode = deployment.topics.commands, deployment.codec.encode
+    appends = [
+        Append(topic, partition, (record.job_id or "").encode(), encode(record), record.timestamp // 1000)
+        for partition, record in records
+    ]
     producer = deployment.log.producer()
-    topic = deployment.topics.commands
     try:
-        producer.append([Append(topic, partition, job_id.encode(), value, now // 1000) for partition in partitions])
+        producer.append(appends)
     finally:
         producer.close()
 
 
 def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> CommandOutcome:
-    answer = next(answers(deployment, reader, command_id, timeout), None)
+    answer = next(answers(deployment, reader, frozenset({command_id}), timeout), None)
     return CommandOutcome(command_id, QUEUED) if answer is None else _outcome(command_id, answer[1])
 
 
-def answers(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> Iterator[tuple[int, e.Body]]:
-    """What partitions' owners record about a command within `timeout` seconds: (partition, body), as it comes."""
+def answers(
+    deployment: Deployment, reader: Reader, command_ids: frozenset[str], timeout: float
+) -> Iterator[tuple[int, e.Body]]:
+    """What partitions' owners record about commands within `timeout` seconds: (partition, body), as it comes."""
     clock = deployment.clock
     deadline = clock.monotonic() + timeout
     while (left := deadline - clock.monotonic()) > 0:
         for record in reader.poll(1000, left):
             with contextlib.suppress(UndecodableRecord):
                 for event in deployment.codec.decode(record.value).events:
-                    if getattr(event.body, "command_id", None) == command_id:
+                    if getattr(event.body, "command_id", None) in command_ids:
                         yield record.partition, event.body
 
 

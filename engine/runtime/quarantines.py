@@ -181,7 +181,7 @@ def _send(
 def _recorded(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> set[int]:
     """The partitions whose owners have recorded the command, when all have or the time is over."""
     recorded: set[int] = set()
-    for partition, _ in answers(deployment, reader, command_id, timeout):
+    for partition, _ in answers(deployment, reader, frozenset({command_id}), timeout):
         recorded.add(partition)
         if len(recorded) == deployment.partitions:
             break

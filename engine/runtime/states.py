@@ -81,10 +81,19 @@ def history_shown(view: View, partition: int, key: str, seq: int | None) -> list
                 "changes": values.plain(values.decode(version.changes)),
                 "deleted": list(version.deleted),
                 "job_id": version.job_id,
+                "attempt": version.attempt,
                 "step": version.step,
                 "fencing_token": version.token,
+                "reverted": _reverted(version.reverted),
             }
         )
     if not versions and view.latest(Family.AGGREGATES, key.encode()) is None:
         raise NotFound(f"there is no {key}, and never was")
     return versions
+
+
+def _reverted(told: s.Reverted | None) -> dict[str, Any] | None:
+    """Of a version that takes changes of its job back: who asked for it and why; `attempt` None: of all attempts."""
+    if told is None:
+        return None
+    return {"by": told.actor, "reason": told.reason, "attempt": told.attempt, "command_id": told.command_id}

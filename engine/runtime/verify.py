@@ -105,6 +105,7 @@ class Verifier:
             counts = found.end()
             if rebuild.failure is None:
                 self._check_indexes(partition, store, counts)
+                found.reverts.compare(store)
             else:
                 self._broken("fold", partition, str(rebuild.failure))
         except (GapInLog, LogDamaged) as error:

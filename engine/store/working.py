@@ -17,6 +17,7 @@ from ..core.aggregate import rebuild
 from ..core.merge import Fence
 from ..ports.store import Delete, Family, Put, View
 from .cancels import KeptCancels
+from .reverts import FreshVersions, RevertMarks
 
 T = TypeVar("T")
 
@@ -115,6 +116,8 @@ class WorkingSet:
         self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
         self.cancels = KeptCancels(self._meta, self._put_meta)
         self.peers = read_peers(view)
+        self.fresh = FreshVersions()
+        self.reverts = RevertMarks(self._plain, self._set_mark)
 
     # --- jobs ---
 
@@ -252,6 +255,7 @@ class WorkingSet:
         """Stores its next version at `value.seq`."""
         self._remember(Family.AGGREGATES, key, value)
         self._changes.append(Put(Family.AGGREGATES, key.encode(), s.encode_state(stored), value.seq))
+        self.fresh.add(self._turn, key, value.seq, stored)
 
     # --- marks ---
 
@@ -336,6 +340,7 @@ class WorkingSet:
     def stored(self, turn: int) -> None:
         """The changes up to this turn are in the store: their values may be evicted."""
         self._stored_turn = turn
+        self.fresh.drop(turn)
         if len(self._cache) > self._cache_max:
             self._evict()
 

@@ -32,6 +32,7 @@ from rewindq.engine.runtime.rules import foreign_key
 from .home import Home
 from .owner import About, Owner
 from .remote import Remote
+from .reverting import take_revert
 from .unknown import UnknownTypes
 
 #: A due time further ahead is a mistake in units. Microseconds.
@@ -86,6 +87,8 @@ class Intake:
             return self.quarantine(owner, body)
         if isinstance(body, e.ResolveCommand) and record.topic == self._topics.commands:
             return self._resolve(owner, job_id, body)
+        if isinstance(body, e.RevertCommand) and record.topic == self._topics.commands:
+            return Taken(None, take_revert(owner, self._partitions, decoded, body))
         if isinstance(body, e.ResourceRequest) and record.topic == self._topics.commands and self.home is not None:
             self.home.take(owner, decoded, decoded.events[0], body)
             return Taken(None, ())

@@ -28,6 +28,7 @@ FAMILIES = {
     "kafka": ("kafka",),
     "demo": ("demo",),
     "effects": ("effects",),
+    "revert": ("revert",),
 }
 
 

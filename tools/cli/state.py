@@ -99,12 +99,17 @@ def _print_state(console: Console, shown: dict[str, Any]) -> None:
 
 def _print_history(console: Console, versions: list[dict[str, Any]]) -> None:
     rows = (
-        (one["version"], one["position"], one["job_id"], one["step"], one["fencing_token"], _changed(one))
+        (one["version"], one["position"], one["job_id"], _step(one), one["fencing_token"], _changed(one))
         for one in versions
     )
     print_table(console, ("version", "position", "job", "step", "token", "changes"), rows)
 
 
+def _step(version: dict[str, Any]) -> str | None:
+    return version["step"] if version["reverted"] is None else f"reverted by {version['reverted']['by']}"
+
+
 def _changed(version: dict[str, Any]) -> str:
     texts = [f"{field}={value!r}" for field, value in version["changes"].items()]
-    return " ".join([*texts, *(f"-{field}" for field in version["deleted"])])
+    why = [] if version["reverted"] is None else [f"({version['reverted']['reason']})"]
+    return " ".join([*texts, *(f"-{field}" for field in version["deleted"]), *why])

@@ -82,6 +82,7 @@ from .lifecycle import (
     SubmissionForwarded,
 )
 from .record import BODIES, Event, EventRecord
+from .reverts import RevertCommand, RevertDecided, StateReverted
 from .waiting import (
     KeyBlocked,
     SubmissionHeld,
@@ -154,9 +155,12 @@ __all__ = [
     "RetryCommand",
     "RetryRequested",
     "RetryScheduled",
+    "RevertCommand",
+    "RevertDecided",
     "RewindCommand",
     "ScheduleSet",
     "StateChanged",
+    "StateReverted",
     "Status",
     "StepCompleted",
     "StepStarted",

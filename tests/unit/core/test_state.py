@@ -25,6 +25,8 @@ FIELDS: dict[type[s.Stored], str] = {
     s.OpenEffects: "running effects",
     s.Lease: "token holder attempt ttl released",
     s.Idempotency: "status request_digest job_id attempt step answer answer_ref reason",
+    s.Reverted: "reason actor command_id attempt",
+    s.Reverts: "commands",
     s.AggregateVersion: "version parent_seq snapshot_seq job_id step token changes deleted snapshot",
 }
 
@@ -42,7 +44,10 @@ def test_stored_fields_are_only_added_at_the_end_with_a_default(kind: type[s.Sto
 
 
 @given(
-    head=structs(s.JobHead), lease=structs(s.Lease), known=structs(s.Idempotency), version=structs(s.AggregateVersion)
+    head=structs(s.JobHead),
+    lease=structs(s.Lease),
+    known=structs(s.Idempotency),
+    version=structs(s.AggregateVersion, reverted=st.none() | structs(s.Reverted)),
 )
 def test_records_come_back_equal(
     head: s.JobHead, lease: s.Lease, known: s.Idempotency, version: s.AggregateVersion
