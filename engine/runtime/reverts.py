@@ -132,7 +132,7 @@ def _look(past: Past, job_id: str, attempt: int | None) -> _Look:
         there = ", ".join(map(str, sorted(begun))) or "none"
         raise NotFound(f"job {job_id} has no attempt {attempt}: it has {there}")
     scope = Scope(job_id, attempt)
-    changed, asked = _changed(records, attempt)
+    changed, asked = changed_aggregates(records, attempt)
     plans = {}
     for key in changed:
         written = written_since(past.home(key).store, None, job_id, key)
@@ -146,7 +146,7 @@ def _starts(event: e.Event) -> bool:
     return isinstance(event.body, e.AttemptStarted)
 
 
-def _changed(records: Iterable[TraceRecord], attempt: int | None) -> tuple[list[str], frozenset[str]]:
+def changed_aggregates(records: Iterable[TraceRecord], attempt: int | None) -> tuple[list[str], frozenset[str]]:
     """The aggregates that were changed, and those of them whose home may still have to decide a write.
 
     Such a write was asked for by an attempt that was lost, or ended by a cancel, before the answer came.
