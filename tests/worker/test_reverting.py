@@ -210,3 +210,25 @@ def test_what_no_command_may_say_is_refused(place: Place) -> None:
     place.shop.run()
     refused = [body.reason for body in place.shop.bodies() if isinstance(body, e.CommandRefused)]
     assert refused == ["it names no aggregate", f"item:{THERE} is at home on partition 1"]
+
+
+def test_reverts_amid_the_writes_of_others_undo_nobody_elses(place: Place) -> None:
+    """Many jobs write the same fields while earlier ones are reverted: `verify` recomputes every value afterwards."""
+    items, count = (HERE, THERE, ELSEWHERE), 60
+    for number in range(count):
+        writes = {items[number % 3]: {"a": number, f"own{number}": 1}, items[(number + 1) % 3]: {"b": number}}
+        home = items[number % 3]
+        place.shop.submit("change", {"writes": writes, "item": home}, f"j{number}", key=f"item:{home}")
+
+    async def ask(worker: Any) -> None:
+        with Client(deployment=place.shop.deployment) as client:
+            for number in range(0, count, 2):
+                await asyncio.to_thread(client.wait, f"j{number}", 20.0)
+                await asyncio.to_thread(client.revert, f"j{number}", "r", "ann", 0)
+
+    place.shop.run(during=ask, concurrency=10)
+    place.shop.run()
+    decided = [body for body in place.shop.bodies() if isinstance(body, e.RevertDecided)]
+    assert {body.versions for body in decided} >= {1}, "each has a field that nobody else writes"
+    own = {name for item in items for name in place.data(item) if name.startswith("own")}
+    assert own == {f"own{number}" for number in range(1, count, 2)}

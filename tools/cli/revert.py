@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -41,10 +42,13 @@ def revert(
 ) -> None:
     """Takes back what a job changed in Rewindq's state: each field gets the value that it had before the job.
 
-    A field that somebody else has written since is left alone and told; the others are reverted nonetheless. A running
-    job that has read what is reverted meets a write conflict and is retried. Calls to the outside are never reverted:
-    they are listed, with whether they were compensated. Exit 4 when a field was refused, also with --dry-run; twice is
-    once: the second time nothing is left to do.
+    A field that somebody else has written since is refused and told; the job's other fields go back nonetheless.
+
+    A job that runs and has read what is reverted meets a write conflict, and is retried.
+
+    Calls to the outside are never reverted: they are listed, with whether they were compensated.
+
+    Twice is once. Exit 4 when a field was refused, or would be (--dry-run), and while the job has not ended; else 0.
 
     Example: rewindq revert order-7 --dry-run
 
@@ -81,7 +85,8 @@ def _print(console: Console, done: Revert, dry_run: bool, running: bool) -> None
     if done.state == QUEUED:
         why = "their workers have not answered yet" if running else "no worker runs"
         keys = short(", ".join(done.waiting), 300)
-        console.print(f"queued: {why}: {keys}. The commands are kept; look again later", markup=False, soft_wrap=True)
+        then = f"The commands are kept; `rewindq revert {shlex.quote(done.job_id)} --dry-run` shows what is left to do"
+        console.print(f"queued: {why}: {keys}. {then}", markup=False, soft_wrap=True)
     _print_effects(console, done)
     if dry_run:
         console.print("nothing was changed; what is written until the real run counts then", markup=False)
