@@ -7,7 +7,7 @@ after the revert of a later job, an earlier one can be reverted in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from . import events as e
@@ -103,11 +103,13 @@ def same(one: Any, other: Any) -> bool:
     return values.encode(one) == values.encode(other)
 
 
-def plan_revert(before: Mapping[str, Any], versions: Iterable[tuple[int, s.AggregateVersion]], scope: Scope) -> Plan:
+def plan_revert(before: Mapping[str, Any], versions: Sequence[tuple[int, s.AggregateVersion]], scope: Scope) -> Plan:
     """The fields of an aggregate that a revert brings back and those that it leaves alone.
 
     `versions` are all `(seq, version)` since `before`, oldest first, none of the job's own before them.
     """
+    own = [version for _, version in versions if version.reverted is None and scope.covers(version)]
+    names = {name for version in own for name, _ in _values_of(version)}
     fields: dict[str, Any] = dict(before)
     standing: dict[str, list[Write]] = {}
     undone: set[str] = set()
@@ -118,7 +120,7 @@ def plan_revert(before: Mapping[str, Any], versions: Iterable[tuple[int, s.Aggre
         elif scope.covers(version):
             last_seq = seq
         for name, value in _values_of(version):
-            if version.reverted is None:
+            if version.reverted is None and name in names:
                 write = Write(seq, version, fields.get(name, MISSING), value)
                 standing.setdefault(name, []).append(write)
             fields[name] = value
@@ -155,14 +157,14 @@ def _take_back(standing: dict[str, list[Write]], version: s.AggregateVersion, sc
         run = writes[start:]
         if run and (name in named or same(run[0].before, run[-1].after)):
             del writes[start:]
-            if any(write.changed and scope.covers(write.version) for write in run):
+            if any(scope.covers(write.version) and write.changed for write in run):
                 undone.add(name)
     return undone
 
 
 def _judge(name: str, writes: list[Write], scope: Scope) -> Restored | Kept | bool:
     """What becomes of a field; True where none of the scope's changes of it stands."""
-    own = [at for at, write in enumerate(writes) if write.changed and scope.covers(write.version)]
+    own = [at for at, write in enumerate(writes) if scope.covers(write.version) and write.changed]
     if not own:
         return True
     others = [write for write in writes[own[0] :] if not scope.covers(write.version)]
