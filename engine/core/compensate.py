@@ -43,10 +43,12 @@ def undo_of(job_id: str, open_effects: s.OpenEffects | None, lookup: Lookup) -> 
     due: list[Undoable] = []
     done: list[Undoable] = []
     doubted = False
+    seen: set[str] = set()
     for step, (key, pending) in (open_effects.effects if open_effects is not None else {}).items():
         known = lookup(key)
-        if known is None or known[1].job_id != job_id:
+        if known is None or known[1].job_id != job_id or key in seen:
             continue
+        seen.add(key)  # a second step under the key was given the first one's answer
         seq, record = known
         doubted = doubted or pending or record.status in (s.STARTED, s.IN_DOUBT)
         if record.status == s.DONE and has_compensation(record):

@@ -9,6 +9,7 @@ from . import events as e
 from . import state as s
 from .compensate import Undo, end_compensation, same_intent, start_compensation
 from .doubt import unresolved
+from .expiry import expired_reason
 from .retry import FailureClass, Retried, Retry, decide_retry
 from .texts import MESSAGE_MAX as MESSAGE_MAX
 from .texts import bounded as bounded
@@ -318,12 +319,15 @@ def decide_effect(
             reason += "; await it before this attempt asks for it again, or give the second call a key of its own"
             return Refused(FailureClass.VALIDATION, reason, None, terminal=True)
         return Refused(FailureClass.CONCURRENCY, reason, None)
+    expired = record.status == s.EXPIRED
+    why = expired_reason(record) if expired else record.reason or "no outcome was recorded"
     if request.has_lookup:
-        return Lookup(record.reason or "no outcome was recorded")
+        return Lookup(why)
     if request.idempotent:
         return call
-    reason = unresolved(request.name, request.key, record.reason or "no outcome was recorded")
-    return Refused(FailureClass.IN_DOUBT, reason, None, terminal=True)
+    doubt = e.Event(e.EffectInDoubt(request.key, why, 0), step=request.step, status="fail", side_effect=request.name)
+    reason = unresolved(request.name, request.key, why)
+    return Refused(FailureClass.IN_DOUBT, reason, doubt if expired else None, terminal=True)
 
 
 def unstable_key(open_effects: s.OpenEffects | None, request: EffectRequest) -> e.Event | None:

@@ -219,7 +219,7 @@ def evolve_idempotency(record: s.Idempotency | None, body: e.Body, at: Moment) -
 
 
 _ENDS_JOB = (e.JobSucceeded, e.JobCancelled)
-_ENDS_CALL = (e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt)
+_ENDS_CALL = (e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt, e.EffectSkipped)
 #: Ends of an attempt that leave the job with its effects.
 _LEAVES_ATTEMPT = (e.AttemptLost, e.AttemptHandedBack, e.RetryScheduled, e.MovedToInvestigation, e.CompensationStarted)
 

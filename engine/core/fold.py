@@ -19,6 +19,7 @@ from .evolve import (
     evolve_job,
     evolve_open_effects,
 )
+from .expiry import evolve_expired
 from .quarantine import evolve_quarantine
 from .revert import RevertMarks, keep_command
 from .schedule import evolve_planned, evolve_restart, evolve_set
@@ -87,6 +88,10 @@ class States(Protocol):
         """Stores it."""
         ...
 
+    def expire_idempotency(self, seq: int, stubs: Mapping[str, s.Idempotency | None]) -> None:
+        """Drops all that is stored under these keys; a stub takes its place where one is given."""
+        ...
+
     def aggregate(self, key: str) -> s.Aggregate:
         """The aggregate's newest version, `NO_AGGREGATE` when there is none."""
         ...
@@ -152,6 +157,7 @@ _OPEN_EVENTS = frozenset(
         e.EffectSucceeded,
         e.EffectFailed,
         e.EffectInDoubt,
+        e.EffectSkipped,
         e.AttemptStarted,
         e.AttemptLost,
         e.AttemptHandedBack,
@@ -270,6 +276,12 @@ def _apply_key_event(states: States, record: e.EventRecord, event: e.Event, at: 
         states.set_idempotency(key, at.seq, known)
 
 
+def _apply_expiry(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    assert isinstance(event.body, e.KeysExpired)
+    stubs = {key: evolve_expired(key, states.idempotency(key), at) for key in event.body.keys}
+    states.expire_idempotency(at.seq, stubs)
+
+
 def _apply_change(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
     assert isinstance(event.body, e.StateChanged | e.StateReverted)
     resource = event.resource or record.resource or ""
@@ -377,4 +389,5 @@ _APPLIERS: dict[type[e.Body], Callable[[States, e.EventRecord, e.Event, Moment],
     **dict.fromkeys((e.CancelKept, e.JobCancelled), _apply_cancel_event),
     e.PeerRaised: _apply_peer,
     e.RevertDecided: _apply_revert,
+    e.KeysExpired: _apply_expiry,
 }

@@ -205,6 +205,8 @@ STARTED = "started"
 DONE = "succeeded"
 FAILED = "failed"
 IN_DOUBT = "in_doubt"
+#: It succeeded, and what was known of it was dropped: all that is left is the call's digest and who made it.
+EXPIRED = "expired"
 
 
 class Idempotency(Stored, frozen=True, array_like=True):

@@ -226,6 +226,13 @@ class Log(Protocol):
         """Names and partition counts of the topics whose name begins with `prefix`."""
         ...
 
+    def retention_ms(self, topic: str) -> int | None:
+        """How long the log keeps a topic's records before it removes them by itself, milliseconds; None: for ever.
+
+        Raises NoSuchTopic, or LogError where it is not told.
+        """
+        ...
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)` of what a reader of committed records sees. Raises NoSuchTopic."""
         ...

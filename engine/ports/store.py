@@ -75,10 +75,11 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """One plain key to remove."""
+    """One plain key to remove or, with `seq`, the value that was written there under a versioned key."""
 
     family: Family
     key: bytes
+    seq: int | None = None
 
 
 class Version(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..core import events as e
 from ..core import values
+from ..core.expiry import DROPPED
 from ..core.retry import FailureClass
 from ..core.values import ValueRefused
 from ..core.writes import write_refusal as refusal_reason
@@ -50,6 +51,8 @@ def _in_doubt(call: EffectCall, reason: str) -> InDoubt:
         raised.__cause__ = made(ValueRefused, detail)
         return raised
     raised = doubted(call, reason)
+    if reason.startswith(DROPPED):
+        return raised
     name, _, detail = reason.partition(": ")
     raised.__cause__ = _made(name, detail, call.function)
     return raised

@@ -123,6 +123,7 @@ class PartitionChecks:
         self._seq = 0
         self._lamport = -1
         self._keys: dict[str, str] = {}
+        self._callers: dict[str, str] = {}
         self._tokens: dict[str, int] = {}
         self._versions: dict[str, int] = {}
         #: Resource -> the failed jobs that block it.
@@ -177,6 +178,8 @@ class PartitionChecks:
             self._quarantined.add(body.type)
         elif isinstance(body, e.QuarantineLifted):
             self._quarantined.discard(body.type)
+        elif isinstance(body, e.KeysExpired):
+            self._check_expiry(body, seq)
         if record.job_id is None:
             return
         job = self.jobs.get(record.job_id)
@@ -310,9 +313,20 @@ class PartitionChecks:
             return
         self._keys[body.key] = after
         if after == STARTED:
+            self._callers[body.key] = record.job_id or ""
             job.calls.add(body.key)
         else:
             job.calls.discard(body.key)
+
+    def _check_expiry(self, body: e.KeysExpired, seq: int) -> None:
+        """What is dropped had an outcome, and its job is over; from then on nobody knows whether it was done."""
+        for key in body.keys:
+            known, job = self._keys.get(key, UNKNOWN), self.jobs.get(self._callers.get(key, ""))
+            if known not in (DONE, UNDONE) or job is None or job.place not in (SUCCEEDED, CANCELLED):
+                place = "was never accepted" if job is None else f"is {job.place}"
+                detail = f"key {key!r}, which is {known or 'not started'}, was dropped while its job {place}"
+                self._broken("expiry", seq, None, detail)
+            self._keys[key] = DOUBTED if known == DONE else UNKNOWN
 
     def _check_resolution(self, job: _Job | None, record: e.EventRecord, body: e.EffectResolved, seq: int) -> None:
         known = self._keys.get(body.key, UNKNOWN)

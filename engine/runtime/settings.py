@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -16,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ..core.names import Topics
+from ..core.times import duration_us
 
 FILE = "rewindq.toml"
 EMBEDDED = "sqlite:///"
@@ -40,7 +42,12 @@ def _namespace(value: object) -> object:
     return value
 
 
+def _seconds(value: object) -> object:
+    return duration_us(value, "the duration") / 1e6 if isinstance(value, str | int | float | timedelta) else value
+
+
 _Whole = Annotated[int, BeforeValidator(_no_bool)]
+_Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Settings(BaseSettings):
@@ -48,7 +55,8 @@ class Settings(BaseSettings):
 
     `app` is MODULE:ATTRIBUTE. `partitions` counts for topics that do not exist yet. Payloads, results and
     answers over `body_limit_bytes` go to the blob store. Jobs of a type that no handler is there for wait
-    `unknown_type_wait` seconds for a worker that has one.
+    `unknown_type_wait` seconds for a worker that has one. What is known under an effect's key may be dropped
+    `keep_keys` seconds after the end of its job (a duration such as `7d`; None: it is kept for ever).
     """
 
     model_config = SettingsConfigDict(
@@ -64,6 +72,7 @@ class Settings(BaseSettings):
     schema_registry_url: str | None = Field(None, pattern=r"^(https?|mock)://.")
     body_limit_bytes: _Whole = Field(16 * 1024, ge=256, le=512 * 1024)
     unknown_type_wait: float = Field(600.0, ge=0, le=366 * 86_400)
+    keep_keys: _Seconds | None = Field(None, gt=0)
 
     @property
     def blobs_folder(self) -> Path | None:

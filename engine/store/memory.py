@@ -46,6 +46,15 @@ class _Versioned(NamedTuple):
             insort(order, seq)
         values[seq] = value
 
+    def delete(self, key: bytes, seq: int) -> None:
+        found = self.versions.get(key)
+        if found is None or found.values.pop(seq, None) is None:
+            return
+        found.order.remove(seq)
+        if not found.order:
+            del self.versions[key]
+            del self.order[bisect_left(self.order, key)]
+
 
 class MemoryStore:
     """A `Store` that lives as long as this object. Paths given to `branch` are not used."""
@@ -125,7 +134,9 @@ class MemoryStore:
         for change in changes:
             self._check(change)
         for change in changes:
-            if isinstance(change, Delete):
+            if isinstance(change, Delete) and change.seq is not None:
+                self._versioned[change.family].delete(change.key, change.seq)
+            elif isinstance(change, Delete):
                 self._plain[change.family].delete(change.key)
             elif change.seq is None:
                 self._plain[change.family].put(change.key, change.value)
@@ -133,7 +144,7 @@ class MemoryStore:
                 self._versioned[change.family].put(change.key, change.seq, change.value)
 
     def _check(self, change: Put | Delete) -> None:
-        if isinstance(change, Delete) or change.seq is None:
+        if change.seq is None:
             self._plain[change.family]
             return
         self._versioned[change.family]

@@ -215,8 +215,9 @@ class RocksStore(RocksReads):
         try:
             for change in changes:
                 if isinstance(change, Delete):
-                    _, handle, head = plain[change.family]
-                    batch.delete(head + change.key, handle)
+                    family, key, seq = change
+                    _, handle, head = (plain if seq is None else versioned)[family]
+                    batch.delete(head + (key if seq is None else keys.versioned(key, seq)), handle)
                     continue
                 family, key, value, seq = change
                 if seq is None:

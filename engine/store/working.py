@@ -17,6 +17,7 @@ from ..core.aggregate import rebuild
 from ..core.merge import Fence
 from ..ports.store import Delete, Family, Put, View
 from .cancels import KeptCancels
+from .expiring import Expiring
 from .reverts import FreshVersions, RevertMarks
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
     return rebuild(stored)
 
 
-class WorkingSet:
+class WorkingSet(Expiring):
     """Implements the fold's `States` over a store."""
 
     def __init__(self, view: View, *, cache_max: int = 10_000) -> None:
@@ -170,6 +171,8 @@ class WorkingSet:
 
     def set_open_effects(self, job_id: str, value: s.OpenEffects | None) -> None:
         """Stores or removes them."""
+        if self.tied is not None:
+            self.tied.change(self.open_effects(job_id), value)
         self._remember(Family.RUNNING, job_id, value)
         raw = job_id.encode()
         self._changes.append(

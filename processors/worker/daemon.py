@@ -21,6 +21,7 @@ import structlog
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.keeping import check_keeping
 from rewindq.engine.runtime.settings import Settings, SettingsError
 
 from .report import Report, WorkerOptions
@@ -64,6 +65,9 @@ def run_worker(settings: Settings, options: DaemonOptions, reports: IO[str] | No
     gc.set_threshold(*GC_THRESHOLDS)
     with Deployment.open(settings) as deployment:
         deployment.ensure_topics()
+        keeping = check_keeping(deployment)
+        if settings.keep_keys is not None:
+            (log.info if keeping.ok else log.warning)("effects' keys expire", policy=keeping.told)
         worker = Worker(deployment, loaded, options.worker)
         if options.metrics_port is not None:
             serve_metrics(options.metrics_host, options.metrics_port, lambda: worker.report)

@@ -24,6 +24,7 @@ from rewindq.engine.runtime.deployment import Deployment
 from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
 from .committer import Committer
+from .expiry import Expiry
 from .home import Home
 from .idle import IdleWatch
 from .inbox import Inbox
@@ -71,6 +72,7 @@ class Worker:
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options)
         self._scheduler = Scheduler(deployment, loaded.app)
+        self._expiry = Expiry(self._attempts)
         self._home = Home(deployment, self._attempts.waits, self.wake)
         self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._order: deque[int] = deque()
@@ -155,6 +157,7 @@ class Worker:
             for due, job_id in timers.due(now):
                 self._due(self._owners[partition], job_id, due)
         self._scheduler.plan()
+        self._expiry.look(self._owners)
         self._start_ready()
         see_waiting(self._attempts, self._intake, self._owners.values())
         self._attempts.flush_dirty()

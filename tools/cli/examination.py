@@ -20,6 +20,7 @@ from rewindq.engine.log.sqlite.files import file_system
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import AppError, load_app
 from rewindq.engine.runtime.deployment import Deployment, NotCreated
+from rewindq.engine.runtime.keeping import look_at_keeping
 from rewindq.engine.runtime.pending import read_from
 from rewindq.engine.runtime.settings import Settings
 from rewindq.engine.runtime.show import time_shown
@@ -73,6 +74,7 @@ def _of_log(deployment: Deployment) -> Iterator[Check]:
 
         yield from (Check(*found) for found in broker_checks(deployment))
     yield _clock(deployment)
+    yield _keeping(deployment)
 
 
 def _topics(deployment: Deployment) -> Check:
@@ -135,6 +137,14 @@ def _clock(deployment: Deployment) -> Check:
         )
     told = f", newest record {(now - newest) / 1e6:.0f} s ago" if newest else ""
     return Check("clock", True, f"{format_time(now)}{told}")
+
+
+def _keeping(deployment: Deployment) -> Check:
+    """What becomes of the answers under effects' keys. Topics that are not there yet are judged at a worker's start."""
+    if deployment.topics.jobs not in deployment.log.topics(deployment.topics.jobs):
+        return Check("effects' keys", True, "no topics yet")
+    found = look_at_keeping(deployment)
+    return Check("effects' keys", found.ok is not False, found.told)
 
 
 def _of_folders(settings: Settings) -> Iterator[Check]:

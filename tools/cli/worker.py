@@ -13,6 +13,8 @@ import typer
 
 from rewindq.engine.log.kafka.settings import parse, with_instance
 from rewindq.engine.runtime.app import load_app
+from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.keeping import check_keeping
 from rewindq.engine.runtime.settings import Settings
 from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_command, run_worker
 from rewindq.processors.worker.report import Report, WorkerOptions
@@ -39,6 +41,10 @@ MetricsPortOption = Annotated[
 MetricsHostOption = Annotated[
     str, typer.Option("--metrics-host", metavar="HOST", help="Where metrics are served: 0.0.0.0 for other machines.")
 ]
+KeepOption = Annotated[
+    str | None,
+    typer.Option("--keep-keys", metavar="TIME", help="Drops effects' answers so long (7d) after their job's end."),
+]
 GraceOption = Annotated[
     float, typer.Option("--grace", min=0, metavar="S", help="Seconds that running jobs have after SIGTERM.")
 ]
@@ -64,6 +70,7 @@ def worker(
         str | None, typer.Option("--name", metavar="NAME", help="Shown to operators; the host's name by default.")
     ] = None,
     instance_id: InstanceOption = None,
+    keep_keys: KeepOption = None,
     report_fd: Annotated[int | None, typer.Option("--report-fd", hidden=True)] = None,
 ) -> None:
     """Runs jobs until SIGTERM or SIGINT: then what runs is finished, or handed back after the grace.
@@ -71,7 +78,7 @@ def worker(
     Example: rewindq worker --app shop.jobs:app --processes 2 --until-idle
     """
     log_to_stderr(logging.INFO)
-    settings = call.settings(app=app)
+    settings = call.settings(app=app, keep_keys=keep_keys)
     if settings.app is None:
         raise typer.BadParameter("give --app MODULE:ATTRIBUTE, set REWINDQ_APP, or app in rewindq.toml")
     if processes > 1 and metrics_port is not None:
@@ -126,15 +133,16 @@ def _told(report: Report) -> str:
 def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes: int, instance: str | None) -> Report:
     """Runs children of this same program. They get the settings by the environment: addresses may hold passwords."""
     load_app(options.app)  # an app that cannot be loaded is told once, here
-    with call.deployment(create=True) as deployment:
+    with Deployment.open(settings) as deployment:
         deployment.ensure_topics()
+        check_keeping(deployment)
         partitions, tally = deployment.partitions, Tally(deployment)
 
     def count(workers: Collection[str]) -> Report:
         with call.deployment() as deployment:
             return tally.count(deployment, workers)
 
-    for setting in ("log", "namespace", "state_dir", "blobs", "app"):
+    for setting in ("log", "namespace", "state_dir", "blobs", "app", "keep_keys"):
         value = getattr(settings, setting)
         if value is not None:
             os.environ[f"REWINDQ_{setting.upper()}"] = str(value)

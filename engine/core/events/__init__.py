@@ -81,6 +81,7 @@ from .lifecycle import (
     SubmissionDuplicated,
     SubmissionForwarded,
 )
+from .notes import KeysExpired
 from .record import BODIES, Event, EventRecord
 from .reverts import RevertCommand, RevertDecided, StateReverted
 from .waiting import (
@@ -132,6 +133,7 @@ __all__ = [
     "JobSubmitted",
     "JobSucceeded",
     "KeyBlocked",
+    "KeysExpired",
     "LeaseAcquired",
     "LeaseExpired",
     "LeaseRefused",

@@ -54,6 +54,10 @@ class KafkaLog:
         """Names and partition counts of the topics whose name begins with `prefix`."""
         return {name: n for name, n in sorted(self._topics.refresh().items()) if name.startswith(prefix)}
 
+    def retention_ms(self, topic: str) -> int | None:
+        """The topic's `retention.ms`; None: for ever."""
+        return self._topics.retention_ms(topic)
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)`; waits for transactions on their way, so that the end tells what became of them."""
         return self._bounds(topic, partition)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
+from confluent_kafka.admin import ClusterMetadata, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from rewindq.engine.ports.log import NoSuchTopic, PartitionCountMismatch, TopicSpec
@@ -97,6 +97,16 @@ class Topics:
             except NoSuchTopic:
                 continue  # another process deleted it in between
         self._await(lambda found: not any(name in found for name in present), "deleted topics")
+
+    def retention_ms(self, name: str) -> int | None:
+        """The topic's `retention.ms`; None: for ever. Raises NoSuchTopic, LogUnavailable, or LogError when refused."""
+        self.require(name, 0)
+        resource, client = ConfigResource(ResourceType.TOPIC, name), self._requests.client
+        entries = self._requests.ask(
+            f"settings of {name}", lambda t: client.describe_configs([resource], request_timeout=t)[resource]
+        )
+        kept = int(entries["retention.ms"].value)
+        return None if kept < 0 else kept
 
     def _await(self, done: Callable[[dict[str, int]], bool], what: str) -> dict[str, int]:
         """The topics once the cluster's metadata shows the change. Raises LogUnavailable."""

@@ -69,6 +69,11 @@ class MemoryLog:
             names = sorted(name for name in self.state.topics if name.startswith(prefix))
             return {name: len(self.state.topics[name]) for name in names}
 
+    def retention_ms(self, topic: str) -> int | None:
+        """None: this log removes nothing by itself."""
+        self.bounds(topic, 0)
+        return None
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)`. Raises NoSuchTopic."""
         with self.state.changed:

@@ -99,6 +99,11 @@ class SqliteLog:
         """Names and partition counts of the topics whose name begins with `prefix`."""
         return self._topics.counts(prefix)
 
+    def retention_ms(self, topic: str) -> int | None:
+        """None: this log removes nothing by itself."""
+        self.bounds(topic, 0)
+        return None
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)`. Raises NoSuchTopic."""
         query = (

@@ -199,7 +199,6 @@ def test_events_that_only_report_change_nothing() -> None:
         e.NoteRecorded(b"{}"),
         e.DecisionRecorded(b"true"),
         e.CacheRead("fx", "k", True, "1", 5, b"1"),
-        e.EffectSkipped("k", b"1", None, 0),
         e.WriteConflict(1, 2, None),
         e.LeaseRequested(5, "other"),
         e.CommandRefused("retry", "c", "no"),

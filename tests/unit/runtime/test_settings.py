@@ -33,6 +33,7 @@ def test_defaults() -> None:
         "schema_registry_url": None,
         "body_limit_bytes": 16384,
         "unknown_type_wait": 600.0,
+        "keep_keys": None,
     }
 
 
@@ -59,6 +60,7 @@ def test_variables_of_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         "schema_registry_url": "http://registry:8081",
         "body_limit_bytes": 1000,
         "unknown_type_wait": 30.0,
+        "keep_keys": 86400.0,
     }
     assert given.keys() == Settings.model_fields.keys()
     for name, value in given.items():
