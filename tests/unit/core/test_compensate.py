@@ -64,6 +64,11 @@ def test_what_is_undone_is_not_undone_again() -> None:
     assert ([one.step for one in undo.due], [one.step for one in undo.done]) == (["b"], ["a"])
 
 
+def test_a_call_that_two_steps_were_answered_by_is_undone_once() -> None:
+    effects = s.OpenEffects(False, {"pay": ("a", False), "pay#2": ("a", False)})
+    assert [one.step for one in undo_of("job", effects, lookup(a=RECORD)).due] == ["pay"]
+
+
 def test_a_key_that_was_undone_is_followed_by_another() -> None:
     undone = replace(RECORD, compensation=None)
     assert current_key("a", lookup()) == "a"
