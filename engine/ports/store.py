@@ -75,7 +75,10 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """One plain key to remove or, with `seq`, the value that was written there under a versioned key."""
+    """One plain key to remove or, with `seq`, the value that was written there under a versioned key.
+
+    A branch removes values of its own only.
+    """
 
     family: Family
     key: bytes

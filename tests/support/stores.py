@@ -35,7 +35,12 @@ class Model:
     def write(self, changes: list[Put | Delete]) -> None:
         for change in changes:
             where = change.family, change.key
-            if isinstance(change, Delete):
+            if isinstance(change, Delete) and change.seq is not None:
+                own = self.own_versions.get(where, {})
+                own.pop(change.seq, None)
+                if not own:
+                    self.own_versions.pop(where, None)
+            elif isinstance(change, Delete):
                 self.own[where] = None
             elif change.seq is None:
                 self.own[where] = change.value

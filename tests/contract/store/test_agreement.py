@@ -28,7 +28,8 @@ CHANGES = st.lists(
     st.one_of(
         st.builds(Put, PLAINS, KEYS, VALUES, st.none()),
         st.builds(Put, VERSIONEDS, KEYS, VALUES, SEQS),
-        st.builds(Delete, PLAINS, KEYS),
+        st.builds(Delete, PLAINS, KEYS, st.none()),
+        st.builds(Delete, VERSIONEDS, KEYS, SEQS),
     ),
     max_size=8,
 )
