@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from rewindq.engine.core.times import format_time
-from rewindq.engine.log.sqlite import holder
+from rewindq.engine.log.sqlite import holder, journal
 from rewindq.engine.log.sqlite.files import file_system
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import AppError, load_app
@@ -103,6 +103,7 @@ def _embedded(deployment: Deployment) -> Iterator[Check]:
     told = f"journal mode {mode}, synchronous=FULL, on {kind or 'an unknown file system'}"
     yield Check("durability", mode == "wal", told if mode == "wal" else f"{told}: something changed it; it must be wal")
     yield _write_lock(path)
+    yield Check("journal", journal.size_of(path) <= journal.LIMIT, journal.describe(path))
     yield _free("disk of the log", path.parent)
 
 

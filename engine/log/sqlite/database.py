@@ -18,6 +18,7 @@ from ...ports.log import AppendRefused, LogUnavailable
 from . import files, holder
 from .bell import Bell
 from .errors import FAILURES, is_contention, translate, translate_commit
+from .journal import Journal
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +67,7 @@ class Database:
             _opened[self._inode] = (self.bell, count + 1)
         self._wal = path.with_name(path.name + "-wal")
         self._wal_inode = files.inode(self._wal)
+        self._journal = Journal(path)
 
     @contextmanager
     def write(self, *, appending: bool = False) -> Iterator[sqlite3.Connection]:
@@ -89,6 +91,7 @@ class Database:
             except FAILURES as error:
                 rolled_back = self._roll_back()
                 raise translate_commit(error, self.path, rolled_back=rolled_back, appending=appending) from error
+            self._journal.look()
         self.bell.ring()
 
     @contextmanager
