@@ -11,7 +11,7 @@ import pytest
 from tests.support.changes import ELSEWHERE, HERE, THERE, Place, rows
 
 from rewindq.engine.core import events as e
-from rewindq.engine.core import values
+from rewindq.engine.core import revert, values
 from rewindq.engine.runtime.client import Client, CommandRefusedError, NotFound
 from rewindq.engine.runtime.past import Past
 from rewindq.engine.runtime.reverts import plan_of
@@ -232,3 +232,19 @@ def test_reverts_amid_the_writes_of_others_undo_nobody_elses(place: Place) -> No
     assert {body.versions for body in decided} >= {1}, "each has a field that nobody else writes"
     own = {name for item in items for name in place.data(item) if name.startswith("own")}
     assert own == {f"own{number}" for number in range(1, count, 2)}
+
+
+def test_what_is_too_large_for_one_record_is_split_and_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revert, "VERSION_BYTES_MAX", 10)
+    monkeypatch.setattr(revert, "REFUSED_MAX", 1)
+    names = [f"f{number}" for number in range(8)]
+    place.change("before", {HERE: dict.fromkeys(names, 1)})
+    place.change("bad", {HERE: dict.fromkeys(names, 2)})
+    place.change("later", {HERE: {"f0": 3, "f1": 3, "f2": 3}})
+    planned, done = place.plan("bad"), place.revert("bad")
+    assert (len(planned.refused), len(done.refused), done.refused_untold) == (3, 1, 2)
+    assert {row["version"] for row in done.reverted} == {4, 5}
+    assert [(row["field"], row["version"]) for row in done.reverted] == [
+        (row["field"], row["version"]) for row in planned.reverted
+    ]
+    assert place.data(HERE) == {**dict.fromkeys(names, 1), "f0": 3, "f1": 3, "f2": 3}
