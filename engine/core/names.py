@@ -37,6 +37,7 @@ class Topics:
         self.domain = f"{namespace}.domain"
         self.snapshots = f"{namespace}.snapshots"
         self.investigation = f"{namespace}.investigation"
+        self.clock = f"{namespace}.clock"
         self.branches = f"{namespace}.branches"
         self.worker_group = f"{namespace}.worker"
 

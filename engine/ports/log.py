@@ -214,6 +214,14 @@ class Log(Protocol):
         """An id of this very log that a re-created one does not share (a cluster id; a file's own uuid)."""
         ...
 
+    def now_us(self, topic: str) -> int:
+        """The log's own clock, the same for all who use the log: microseconds since 1970, whole milliseconds on Kafka.
+
+        On Kafka the broker that leads partition 0 of `topic`, which must have a retention, tells it with a record that
+        is appended there. Raises LogUnavailable.
+        """
+        ...
+
     def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Creates what is missing. Raises PartitionCountMismatch when one exists with another count."""
         ...

@@ -339,7 +339,7 @@ class ReplaySession:
 
     def now_us(self, step: str) -> int:
         """The recorded time."""
-        recorded = self.matcher.take(step) if step.startswith("enqueue ") else self.take(step, "now")
+        recorded = self.take(step, "now")
         at = None if recorded is None else recorded.find(e.StepCompleted)
         if at is None or at.body.value is None:
             started = self.setting.attempt.started

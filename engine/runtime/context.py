@@ -20,6 +20,7 @@ from ..core.aggregate import aggregate_key
 from ..core.compensate import SUFFIX
 from ..core.decide import effect_key
 from ..core.secrets import holds_secret, scrub_text
+from ..core.times import BadTime, duration_us
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
 from ..effects.marked import dumped
@@ -67,12 +68,12 @@ class LeaseHandle:
 
 
 class Child(NamedTuple):
-    """A job to enqueue with the step that asks for it. `due` microseconds."""
+    """A job to enqueue with the step that asks for it. `delay` microseconds."""
 
     type: str
     payload: bytes
     key: str | None
-    due: int | None
+    delay: int
     job_id: str
 
 
@@ -279,23 +280,24 @@ class Context:
         handler_or_type: Callable[..., Any] | str,
         payload: BaseModel | Mapping[str, Any],
         key: str | None = None,
-        delay: float = 0,
+        delay: float | str | timedelta = 0,
         job_id: str | None = None,
     ) -> str:
-        """Enqueues a child job, committed with this step; returns its id. `delay` seconds."""
+        """Enqueues a child job, committed with this step; returns its id. `delay` in seconds, or as in `"1h30m"`."""
         job_type = self._session.type_of(handler_or_type)
         step = self._step(f"enqueue {job_type}")
         self._refuse_secret("the child's key or id", [key, job_id], step)
-        if not 0 <= delay <= 10 * 366 * 86400:
-            raise BadStep(f"{step}: delay must be from 0 seconds to ten years, got {delay!r}", step=step)
+        try:
+            wait = duration_us(delay, "delay")
+        except BadTime as error:
+            raise BadStep(f"{step}: {error}", step=step) from error
         # The same on every attempt: what an earlier attempt enqueued is not enqueued again.
         child_id = job_id or f"{self._session.job_id}.{step.replace(' ', '-')}"
-        due = self._session.now_us(step) + int(delay * 1_000_000) if delay else None
         try:
             data = encode_payload(payload)
         except values.ValueRefused as error:
             raise BadStep(f"{step}: the payload cannot be recorded: {error}", step=step) from error
-        self._session.enqueue(step, Child(job_type, data, key, due, child_id))
+        self._session.enqueue(step, Child(job_type, data, key, wait, child_id))
         return child_id
 
     def _refuse_secret(self, what: str, value: object, step: str) -> None:

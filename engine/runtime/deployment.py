@@ -17,10 +17,13 @@ from ..ports.clock import Clock
 from ..ports.log import Log, TopicSpec
 from ..store import generations
 from .clock import SystemClock
+from .log_time import LogTime
 from .settings import Settings
 
 #: Submissions, commands and investigation entries stay readable this long; events stay.
 INPUT_RETENTION_MS = 30 * 86400 * 1000
+#: What was asked of the log's clock is of no use later.
+CLOCK_RETENTION_MS = 3600 * 1000
 
 
 class NotCreated(Exception):
@@ -42,6 +45,7 @@ class Deployment:
         self.clock = clock
         self.topics = Topics(settings.namespace)
         self.group = self.topics.worker_group
+        self.time = LogTime(lambda: log.now_us(self.topics.clock), lambda: self.clock.monotonic())
         self._partitions: int | None = None
 
     @classmethod
@@ -80,6 +84,7 @@ class Deployment:
             [TopicSpec(name, count, INPUT_RETENTION_MS) for name in inputs]
             + [TopicSpec(name, count) for name in (topics.lifecycle, topics.domain)]
             + [TopicSpec(topics.snapshots, count, compact=True), TopicSpec(topics.branches, 1, compact=True)]
+            + [TopicSpec(topics.clock, 1, CLOCK_RETENTION_MS)]
         )
 
     def large(self, data: bytes | None) -> tuple[bytes | None, str | None]:

@@ -98,7 +98,7 @@ class Submitter:
             values.digest(payload),
             submission.key,
             submission.priority,
-            now + delay if delay else None,
+            deployment.time.after_us(delay) if delay else None,
         )
         record = e.EventRecord(e.UNNUMBERED, 0, now, 0, self._worker_id, job_id, 0, (e.Event(body),))
         raw = key.encode()

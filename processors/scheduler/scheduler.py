@@ -72,6 +72,10 @@ class Scheduler:
         """The partition has passed on, with its schedules."""
         self._homes.pop(partition, None)
 
+    def watches(self, partition: int) -> bool:
+        """Whether schedules are at home there, so that jumps of the clock are recorded with their timeline."""
+        return partition in self._homes
+
     def plan(self) -> None:
         """Plans what is due."""
         for home in self._homes.values():

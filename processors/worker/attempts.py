@@ -206,7 +206,7 @@ class Attempts:
         owner = run.owner
         job = owner.states.job(run.job_id)
         assert job is not None
-        now = self.deployment.clock.now_us()
+        now = self.deployment.time.now_us()
         undo = undo_in(owner, run.job_id)
         events = d.decide_failure(job, failure, run.job_type.retry, now, self._draw.random(), undo)
         events = with_block(events, job, run.head.resource, run.job_type.blocks_key)

@@ -110,7 +110,7 @@ class Intake:
         key, resource, refusal, unique = body.key, None, None, None
         if job_type is not None:
             key, resource, refusal, unique = self._keys(owner, job_id, job_type, body)
-        now = self._deployment.clock.now_us()
+        now = self._deployment.time.now_us()
         if refusal is None and body.due is not None and not 0 <= body.due <= now + DUE_MAX:
             refusal = (FailureClass.VALIDATION, f"due time {body.due} µs lies outside of the next ten years")
             body = replace(body, due=None)
@@ -189,7 +189,7 @@ class Intake:
     # --- types that are not known here ---
 
     def _hold(self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted) -> Taken:
-        submission = self._as_given(record, decoded, job_id, body, self._deployment.clock.now_us())
+        submission = self._as_given(record, decoded, job_id, body, self._deployment.time.now_us())
         event = d.decide_hold(owner.states.held_submission(job_id), submission, record.value or b"")
         about = About(
             job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id, decoded.causation_id
@@ -227,7 +227,7 @@ class Intake:
         refusal: tuple[FailureClass, str] | None,
     ) -> Taken:
         job_id = decoded.job_id or ""
-        now = self._deployment.clock.now_us()
+        now = self._deployment.time.now_us()
         submission = self._as_given(record, decoded, job_id, body, now)._replace(refusal=refusal)
         events = d.decide_submission(owner.states.head(job_id), submission, owner.partition, now)
         about = About(job_id, 0, submission.key.encode(), None, decoded.trace_id, decoded.correlation_id)
@@ -241,7 +241,7 @@ class Intake:
         held = owner.states.held_submission(job_id)
         assert held is not None
         due = getattr(self._deployment.codec.decode(held.original).events[0].body, "due", None)
-        return due is not None and self._deployment.clock.now_us() < due < self._deployment.clock.now_us() + DUE_MAX
+        return due is not None and 0 < due - self._deployment.time.now_us() < DUE_MAX
 
     def _released(self, owner: Owner, job_id: str, reason: str) -> tuple[Record, e.EventRecord, e.JobSubmitted]:
         held = owner.states.held_submission(job_id)
@@ -281,7 +281,7 @@ class Intake:
             events = d.decide_cancel(job, body)
         else:
             unique = self._unique_again(owner, job_id, head)
-            events = d.decide_operator_retry(job, body, unique, self._deployment.clock.now_us())
+            events = d.decide_operator_retry(job, body, unique, self._deployment.time.now_us())
         if head is None or job is None:
             owner.append(About(None, 0, job_id.encode()), events)
             return Taken(None, events)

@@ -266,7 +266,8 @@ class LiveSession:
         digest = values.digest(child.payload)
         inline, ref = self._deployment.large(child.payload)
         key = child.key or child.job_id
-        submitted = e.JobSubmitted(child.type, inline, ref, digest, child.key, 0, child.due, self.job_id)
+        due = self._deployment.time.after_us(child.delay) if child.delay else None
+        submitted = e.JobSubmitted(child.type, inline, ref, digest, child.key, 0, due, self.job_id)
         self._run.flush((e.Event(e.ChildEnqueued(child.job_id, child.type, digest), step=step),))
         owner = self._run.owner
         about = About(child.job_id, 0, key.encode(), None, self.trace_id, None, f"p{owner.partition}@{owner.seq - 1}")

@@ -23,6 +23,7 @@ from rewindq.engine.runtime.deployment import Deployment
 
 from ..scheduler.scheduler import Scheduler
 from .attempts import Attempts
+from .clocks import Clocks
 from .committer import Committer
 from .expiry import Expiry
 from .home import Home
@@ -75,6 +76,7 @@ class Worker:
         self._expiry = Expiry(self._attempts)
         self._home = Home(deployment, self._attempts.waits, self.wake)
         self._intake.home, self._intake.remote = self._home, self._attempts.remote
+        self._clocks = Clocks(deployment)
         self._order: deque[int] = deque()
 
     # --- life ---
@@ -83,6 +85,7 @@ class Worker:
         """Runs until `stop`, or until `until(report)` is true. Raises what made the worker unable to go on."""
         loop = asyncio.get_running_loop()
         topics = self.deployment.topics
+        await self._clocks.begin()
         self._inbox = Inbox(loop, self.wake, self._release_partitions, urgent=topics.commands)
         self._member: Member = self.deployment.log.join(
             self.deployment.group, (topics.jobs, topics.commands), self._inbox, name=self.worker_id
@@ -130,7 +133,7 @@ class Worker:
     def _timeout(self) -> float:
         if self._idle.may_be_idle():
             return 0.05
-        now = self.deployment.clock.now_us()
+        now = self.deployment.time.now_us()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
         scheduled = self._scheduler.next_in()
         # Without a place, what runs wakes the loop when it ends.
@@ -144,6 +147,7 @@ class Worker:
 
     def _gather(self) -> None:
         self._attempts.limits.tick()
+        self._clocks.look(o for p, o in self._owners.items() if not self._scheduler.watches(p))
         for partition in self._inbox.new_partitions():
             if partition not in self._owners:
                 self._takeovers.begin(partition)
@@ -151,7 +155,7 @@ class Worker:
             owner = self._owners.get(record.partition)
             if owner is not None:
                 self._attempts.follow(owner, self._intake.take(owner, record))
-        now = self.deployment.clock.now_us()
+        now = self.deployment.time.now_us()
         self._attempts.holds.settle(now)
         for partition, timers in self._attempts.timers.items():
             for due, job_id in timers.due(now):

@@ -18,6 +18,7 @@ from rewindq.engine.ports.log import Append, Log
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.clock import SystemClock
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.log_time import LogTime
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.runtime.settings import load_settings
 from rewindq.engine.store.memory import MemoryStore
@@ -36,6 +37,9 @@ class Shop:
             self.deployment = Deployment.open(loaded)
         else:
             self.deployment = Deployment(loaded, log, Codec(), FolderBlobs(folder / "blobs"), SystemClock())
+        # The log tells the time by the deployment's clock, so that a test which moves that one moves both.
+        deployment = self.deployment
+        deployment.time = LogTime(lambda: deployment.clock.now_us(), lambda: deployment.clock.monotonic())
         self.deployment.ensure_topics()
         self.topics = self.deployment.topics
 

@@ -251,10 +251,10 @@ class InstantPlanned(Body, frozen=True):
 
 
 class ClockJumped(Body, frozen=True):
-    """The wall clock was set forward or back while schedules were watched.
+    """The wall clock was set forward or back, or the machine slept, while the partition was owned.
 
-    `by` and `behind` are microseconds: `behind` how far the wall now lags behind the schedules' own timeline. With
-    `restart`, a jump forward was taken back: instants count from behind that time again.
+    `by` and `behind` are microseconds: `behind` how far the wall now lags behind the schedules' own timeline, where the
+    partition has schedules. With `restart`, a jump forward was taken back: instants count from behind that time again.
     """
 
     by: int

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rewindq.engine.ports.log import GroupState, Ownership, TopicPartition, TopicSpec
 
 from .bounds import Bounds
+from .clock import Clock
 from .fetch import Fetcher
 from .groups import Groups
 from .handles import Handles
@@ -37,10 +38,16 @@ class KafkaLog:
         self._bounds = Bounds(requests, self._topics)
         self._groups = Groups(requests)
         self._handles = Handles()
+        self._clock = Clock(settings)
 
     def identity(self) -> str:
         """The cluster id."""
         return self._topics.cluster_id()
+
+    def now_us(self, topic: str) -> int:
+        """The time of the broker that leads partition 0 of `topic`. Raises LogUnavailable, NoSuchTopic."""
+        self._topics.require(topic, 0)
+        return self._clock.now_us(topic)
 
     def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Creates what is missing. Raises PartitionCountMismatch."""
@@ -100,6 +107,7 @@ class KafkaLog:
     def close(self) -> None:
         """Closes the readers and members that are still open."""
         self._handles.close()
+        self._clock.close()
 
 
 def _short_id() -> str:

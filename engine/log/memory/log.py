@@ -46,6 +46,10 @@ class MemoryLog:
         """The state's id."""
         return self.state.identity
 
+    def now_us(self, topic: str) -> int:
+        """The state's clock."""
+        return self.state.now_us()
+
     def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Creates what is missing. Raises PartitionCountMismatch."""
         with self.state.changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -90,19 +91,22 @@ class MemoryState:
 
     `clock` (monotonic seconds) makes members that do not poll for `lease_ttl` seconds lose their partitions;
     without one only `expel` and `Member.close` end a membership. With `markers` every append and commit uses
-    up one more offset of each partition it wrote to, as Kafka's transaction markers do.
+    up one more offset of each partition it wrote to, as Kafka's transaction markers do. `now_us` is the log's
+    clock, by default the machine's.
     """
 
     def __init__(
         self,
         *,
         clock: Callable[[], float] | None = None,
+        now_us: Callable[[], int] | None = None,
         lease_ttl: float = 10.0,
         faults: Faults | None = None,
         markers: bool = False,
         identity: str | None = None,
     ) -> None:
         self.clock = clock
+        self.now_us = now_us if now_us is not None else lambda: time.time_ns() // 1000
         self.lease_ttl = lease_ttl
         self.faults: Faults = faults or NoFaults()
         self.markers = markers

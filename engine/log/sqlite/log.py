@@ -19,7 +19,7 @@ from ...ports.log import (
 from .. import refusals
 from ..fetching import PartitionReader
 from ..membership import GroupMember
-from . import appending, schema
+from . import appending, clock, schema
 from .database import Database
 from .errors import damaged
 from .groups import Groups
@@ -86,6 +86,10 @@ class SqliteLog:
     def identity(self) -> str:
         """The file's own uuid."""
         return self._identity
+
+    def now_us(self, topic: str) -> int:
+        """The clock that all processes share, see `clock.py`. Raises LogUnavailable, LogDamaged."""
+        return clock.now_us(self._database)
 
     def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Creates what is missing. Raises PartitionCountMismatch."""

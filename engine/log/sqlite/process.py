@@ -29,12 +29,12 @@ def this_process() -> ProcessId:
     started = _started(pid)
     if started is None:
         raise ProcessLookupError(f"/proc/{pid}/stat cannot be read: the embedded log needs Linux' /proc")
-    return ProcessId(pid, started, _boot(), _namespace())
+    return ProcessId(pid, started, boot_id(), _namespace())
 
 
 def is_gone(process: ProcessId) -> bool:
     """Whether it has surely ended. A process of another container cannot be seen: then False."""
-    if process.boot != _boot():
+    if process.boot != boot_id():
         return True
     if process.namespace != _namespace():
         return False
@@ -52,7 +52,8 @@ def _started(pid: int) -> int | None:
 
 
 @lru_cache(maxsize=1)
-def _boot() -> str:
+def boot_id() -> str:
+    """The same until the machine starts anew."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -26,6 +26,7 @@ def test_names_of_a_namespace() -> None:
         "lifecycle": "shop.lifecycle",
         "domain": "shop.domain",
         "snapshots": "shop.snapshots",
+        "clock": "shop.clock",
         "investigation": "shop.investigation",
         "branches": "shop.branches",
         "worker_group": "shop.worker",
