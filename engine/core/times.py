@@ -76,6 +76,13 @@ def us_datetime(us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=us)
 
 
+def are_seconds(value: object) -> bool:
+    """Whether this is a number of seconds above 0, finite and up to ten years; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value <= DURATION_MAX_US / 1e6
+
+
 def duration_us(value: str | float | timedelta, field: str) -> int:
     """A duration of the setting or argument `field` in microseconds, rounded up.
 

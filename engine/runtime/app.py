@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 from ..core.rate import Rate
 from ..core.retry import FailureClass, Retry
 from ..core.schedule import Missed
+from ..core.times import are_seconds
 from ..effects.marked import is_marked
 from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
 from .rules import BadRule, KeyRule, OnFailure, Rules
@@ -271,8 +272,8 @@ def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel]
 
 
 def _check_attempts(name: str, timeout: float | None, max_lost: int) -> None:
-    if timeout is not None and not timeout > 0:
-        raise AppError(f"timeout of {name!r} must be above 0 seconds, got {timeout!r}")
+    if timeout is not None and not are_seconds(timeout):
+        raise AppError(f"timeout of {name!r} must be seconds above 0, up to ten years, got {timeout!r}")
     if max_lost < 1:
         raise AppError(f"max_lost of {name!r} must be 1 or more, got {max_lost!r}")
 

@@ -20,7 +20,7 @@ from ..core.aggregate import aggregate_key
 from ..core.compensate import SUFFIX
 from ..core.decide import effect_key
 from ..core.secrets import holds_secret, scrub_text
-from ..core.times import BadTime, duration_us
+from ..core.times import BadTime, are_seconds, duration_us
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
 from ..effects.marked import dumped
@@ -240,8 +240,10 @@ class Context:
         if not isinstance(key, str):
             raise BadStep(f"effect {name!r}: give key=, a text that names this intent", step=step)
         self._refuse_secret("its key", key, step)
-        if timeout is not None and not timeout > 0:
-            raise BadStep(f"effect {name!r}: timeout must be above 0 seconds, got {timeout!r}", step=step)
+        if timeout is not None and not are_seconds(timeout):
+            raise BadStep(
+                f"effect {name!r}: timeout must be seconds above 0, up to ten years, got {timeout!r}", step=step
+            )
         try:
             full = effect_key(self._session.key, name, key)
             undo = None if compensate is None else self._session.compensation(compensate, args, kwargs)
@@ -266,8 +268,9 @@ class Context:
         """Holds a resource while the block runs. `ttl` and `wait` seconds. Raises LeaseUnavailable."""
         if not resource or "\0" in resource:
             raise BadStep(f"lease: the resource must be a non-empty text without NUL, got {resource!r}")
-        if not ttl > 0 or not wait >= 0:
-            raise BadStep(f"lease {resource}: ttl must be above 0 and wait 0 or more, got {ttl!r} and {wait!r}")
+        if not are_seconds(ttl) or not (are_seconds(wait) or (wait == 0 and wait is not False)):
+            reason = "ttl must be seconds above 0, and wait 0 or more, up to ten years"
+            raise BadStep(f"lease {resource}: {reason}, got {ttl!r} and {wait!r}")
         return _HeldLease(self._session, self._step(f"lease {resource}"), resource, ttl, wait)
 
     def note(self, name: str, **fields: Any) -> None:

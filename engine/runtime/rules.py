@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..core.rate import BadRate, Rate
+from ..core.times import are_seconds
 
 #: `"order:{order_id}"`, or a function of the payload.
 KeyRule = str | Callable[[Any], str] | None
 OnFailure: TypeAlias = Literal["continue", "block_key"]
-#: Longest time that a unique key is held, in seconds: ten years.
-UNIQUE_FOR_MAX = 10 * 366 * 86_400.0
 
 
 class BadRule(ValueError):
@@ -39,7 +38,7 @@ class Rules(NamedTuple):
         """The rate of the type, if all its rules can hold. Raises BadRule."""
         if self.concurrency is not None and self.concurrency < 1:
             raise BadRule(f"concurrency of {name!r} must be 1 or more, got {self.concurrency!r}")
-        if self.unique_for is not None and (self.unique is None or not 0 < self.unique_for <= UNIQUE_FOR_MAX):
+        if self.unique_for is not None and (self.unique is None or not are_seconds(self.unique_for)):
             raise BadRule(f"unique_for of {name!r} must be seconds above 0 beside unique=, got {self.unique_for!r}")
         if self.on_failure not in get_args(OnFailure):
             raise BadRule(f"on_failure of {name!r} must be continue or block_key, got {self.on_failure!r}")

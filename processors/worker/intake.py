@@ -21,6 +21,7 @@ from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import MARKED_NAME, holds_secret, secret_texts
+from rewindq.engine.core.times import DURATION_MAX_US
 from rewindq.engine.core.unique import Unique
 from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.ports.log import Append, Record
@@ -35,8 +36,9 @@ from .remote import Remote
 from .reverting import take_revert
 from .unknown import UnknownTypes
 
-#: A due time further ahead is a mistake in units. Microseconds.
-DUE_MAX = 10 * 366 * 86_400 * 1_000_000
+#: A due time further ahead is a mistake in units; a day beyond the longest delay, which was counted from a time that is
+#: told with a margin. Microseconds.
+DUE_MAX = DURATION_MAX_US + 86_400 * 1_000_000
 #: Original bytes kept inside an investigation entry; larger ones go to the blob store, or are cut and said to be.
 ORIGINAL_MAX = 16 * 1024
 
