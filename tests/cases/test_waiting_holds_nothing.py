@@ -46,10 +46,10 @@ class Bench:
         self.failing: set[str] = set()
         self.hanging: set[str] = set()
         self.app = App("t")
-        rules = {"retry": Retry(max_attempts=5, base=HOUR, cap=HOUR, jitter=0)}
-        self.app.job("plain", resource="thing:1", **rules)(self.work)
-        self.app.job("strict", resource="thing:1", on_failure="block_key", **rules)(self.work)
-        self.app.job("slots", concurrency_key="thing:1", concurrency=2, **rules)(self.work)
+        later = Retry(max_attempts=5, base=HOUR, cap=HOUR, jitter=0)
+        self.app.job("plain", resource="thing:1", retry=later)(self.work)
+        self.app.job("strict", resource="thing:1", retry=later, on_failure="block_key")(self.work)
+        self.app.job("slots", concurrency_key="thing:1", concurrency=2, retry=later)(self.work)
         self.shop = Shop(folder, self.app, log=self.log, partitions=1, namespace=settings.namespace)
         self.clock = self.shop.deployment.clock = Movable()
 
@@ -80,9 +80,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_what_waits_for_its_retry_holds_nothing(bench: Bench, kind: str) -> None:
     bench.failing = {"a", "a2"}
     bench.submit(kind, "a", "a2")
-    bench.shop.run(lambda report: report.retried == 2)
-    bench.submit(kind, "b", "c")
-    bench.shop.run(lambda report: report.succeeded == 2)
+
+    async def later(worker: Worker) -> None:
+        while worker.report.retried < 2:
+            await asyncio.sleep(0.01)
+        bench.submit(kind, "b", "c")
+
+    bench.shop.run(lambda report: report.succeeded == 2, later)
     assert bench.ran == ["a", "a2", "b", "c"]
     assert bench.shop.job("a").status == s.RETRYING
     bench.failing = set()
