@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import time
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, field_validator
 from tests.support.slow_app import find, serve
 
-from rewindq import App, Context
+from rewindq import App, Context, Retry
 from rewindq.engine.core import events as e
 from rewindq.engine.core import values
 from rewindq.engine.core.partitioner import partition_for
@@ -109,3 +110,13 @@ async def kill(ctx: Context, job: Work) -> None:
 async def post(ctx: Context, job: Letter) -> str:
     """Takes a letter on."""
     return job.text
+
+
+@app.job(resource="thing:{thing}", retry=Retry(base=0.05, cap=0.2))
+async def freeze(ctx: Context, job: Work) -> None:
+    """Keeps the interpreter from everybody for whole seconds in its first attempt; calls and writes after it."""
+    thing = await ctx.load("thing", job.thing)
+    if ctx.attempt == 1:
+        ctypes.PyDLL(None).sleep(int(job.seconds))
+    await ctx.effect("serve", serve, job.number, 0.0, key="serve", on_doubt=find)
+    await ctx.save("thing", job.thing, {"by": ctx.attempt}, expected=thing.version)
