@@ -35,6 +35,16 @@ class LeaseUnavailable(StepError):
 
     failure_class = FailureClass.CONCURRENCY
 
+    @classmethod
+    def held(cls, resource: str, holder: str, waited_ms: int, step: str) -> Self:
+        """With the message that all modes give of a resource at home with the job."""
+        return cls(f"{resource} is held by {holder}; waited {waited_ms / 1000:g} s", step=step)
+
+    @classmethod
+    def elsewhere(cls, resource: str, reason: str | None, waited_ms: int | None, step: str) -> Self:
+        """With the message that all modes give of a resource at home on another partition."""
+        return cls(f"{resource} is not to be had: {reason}; waited {(waited_ms or 0) / 1000:g} s", step=step)
+
 
 class NoAnswer(StepError):
     """The home partition of a resource did not answer in time, or refused. What was asked of it may be done or not."""

@@ -101,6 +101,6 @@ def write_refusal(step: str, key: str, at: Occurred) -> WriteRefused:
     return WriteRefused.found(key, current, body.expected, refusal_reason(body), step)
 
 
-def lease_refusal(step: Step, resource: str, wait: float, body: e.LeaseRefused) -> LeaseUnavailable:
+def lease_refusal(step: Step, resource: str, body: e.LeaseRefused) -> LeaseUnavailable:
     """The error of a lease that was not free within the wait."""
-    return LeaseUnavailable(f"{resource} is held by {body.holder}; waited {wait:g} s", step=step.name)
+    return LeaseUnavailable.held(resource, body.holder, body.waited, step.name)

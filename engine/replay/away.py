@@ -13,7 +13,8 @@ from ..core import values
 from ..core.aggregate import DELETE, apply_changes, split_changes
 from ..core.requests import CONFLICT, DONE, FENCED, LEASE, LOAD, SAVE
 from ..effects.errors import BadStep, EffectBlocked, LeaseUnavailable, NoAnswer, WriteRefused
-from ..runtime.context import Aggregate, LeaseHandle
+from ..runtime.context import Aggregate
+from ..runtime.leasing import LeaseHandle
 from .recording import Occurred, Step
 from .world import shown
 
@@ -58,14 +59,14 @@ class RecordedAway:
             return at.event.resource_version or expected + 1
         raise refused_write(step, key, expected, at)
 
-    def acquire(self, step: str, resource: str, wait: float) -> LeaseHandle:
+    def acquire(self, step: str, resource: str) -> LeaseHandle:
         """The recorded token, or the recorded refusal."""
         recorded = self._session.take(step, "lease", resource=resource)
         if recorded is None:
             return LeaseHandle(resource, 0)
         at = self._answer(recorded, step, resource)
         if at.body.outcome != DONE:
-            raise LeaseUnavailable(f"{resource} is not to be had: {at.body.reason}; waited {wait:g} s", step=step)
+            raise LeaseUnavailable.elsewhere(resource, at.body.reason, at.body.home_waited, step)
         return LeaseHandle(resource, at.event.fencing_token or 0)
 
     def _answer(self, recorded: Step | None, step: str, resource: str) -> Occurred:
@@ -118,10 +119,10 @@ class ForkAway(RecordedAway):
         self._write(step, key, changes, expected + 1)
         return expected + 1
 
-    def acquire(self, step: str, resource: str, wait: float) -> LeaseHandle:
+    def acquire(self, step: str, resource: str) -> LeaseHandle:
         """Grants the lease in the branch, where nobody competes."""
         if self._session.matcher.knows(step):
-            return super().acquire(step, resource, wait)
+            return super().acquire(step, resource)
         recorded = self._session.setting.attempt.by_name.get(step)
         answered = None if recorded is None else recorded.first_answer
         token = (None if answered is None else answered.event.fencing_token) or 1

@@ -16,9 +16,10 @@ from ..core.writes import SaveRefused, SaveRequest, decide_save
 from ..effects.call import encode_answer
 from ..effects.errors import BadStep, EffectBlocked, EffectConflict, StepError, WriteRefused
 from ..effects.gate import EffectCall, Recorded, Substitute, Verdict
-from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from ..runtime.context import Aggregate, CacheAnswer, Child
 from ..runtime.failures import explain
 from ..runtime.kept import keep
+from ..runtime.leasing import LeaseHandle
 from .away import ForkAway
 from .divergence import Divergence
 from .execution import Finished
@@ -221,7 +222,7 @@ class ForkSession(ReplaySession):
             self._leases[resource] = (step, lease.token)
             return lease
         if not self.at_home(resource):
-            return self.away.acquire(step, resource, wait)
+            return self.away.acquire(step, resource)
         if resource == self.setting.head.resource and self._token is not None:
             return LeaseHandle(resource, self._token)
         known = self._states.lease(resource)

@@ -22,8 +22,9 @@ from ..ports.clock import Clock
 from ..ports.store import View
 from ..runtime.app import App
 from ..runtime.compensations import reference
-from ..runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from ..runtime.context import Aggregate, CacheAnswer, Child
 from ..runtime.failures import classify
+from ..runtime.leasing import LeaseHandle
 from ..store.working import read_aggregate
 from . import answers
 from .away import RecordedAway
@@ -321,7 +322,7 @@ class ReplaySession:
     async def acquire(self, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """The recorded token, or the recorded refusal."""
         if not self.at_home(resource):
-            return self.away.acquire(step, resource, wait)
+            return self.away.acquire(step, resource)
         if resource == self.setting.head.resource and self.token is not None:
             return LeaseHandle(resource, self.token)
         recorded = self.take(step, "lease", resource=resource)
@@ -329,7 +330,7 @@ class ReplaySession:
             return LeaseHandle(resource, 0)
         refused, acquired = recorded.find(e.LeaseRefused), recorded.find(e.LeaseAcquired)
         if refused is not None:
-            raise answers.lease_refusal(recorded, resource, wait, refused.body)
+            raise answers.lease_refusal(recorded, resource, refused.body)
         if acquired is None:
             raise self.end(f"ends here: step {step} started, outcome unknown")
         return LeaseHandle(resource, acquired.event.fencing_token or 0)

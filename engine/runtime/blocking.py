@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from ..effects.errors import AttemptEnded
-from .context import Aggregate, Context, LeaseHandle
+from .context import Aggregate, Context
+from .leasing import Lease, enter, leave
 
 T = TypeVar("T")
 
@@ -70,9 +71,9 @@ class BlockingContext:
         """See `Context.cache`."""
         return self._run(self._context.cache(source, key))
 
-    def lease(self, resource: str, ttl: float = 30, wait: float = 10) -> AbstractContextManager[LeaseHandle]:
+    def lease(self, *resources: str, ttl: float = 30, wait: float = 10) -> AbstractContextManager[Lease]:
         """See `Context.lease`."""
-        return _BlockingLease(self, self._context.lease(resource, ttl, wait))
+        return _BlockingLease(self, self._context.lease(*resources, ttl=ttl, wait=wait))
 
     def note(self, name: str, **fields: Any) -> None:
         """See `Context.note`."""
@@ -88,22 +89,27 @@ class BlockingContext:
 
 
 class _BlockingLease:
-    def __init__(self, context: BlockingContext, lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
+    def __init__(self, context: BlockingContext, block: AbstractAsyncContextManager[Lease]) -> None:
         self._context = context
-        self._lease = lease
+        self._block = block
+        self._lease: Lease | None = None
 
-    def __enter__(self) -> LeaseHandle:
-        return self._context.in_loop(_enter(self._lease))
+    def __enter__(self) -> Lease:
+        self._lease = self._context.in_loop(_enter(self._block))
+        enter(self._lease.handles)  # what this thread asks for from now on
+        return self._lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._context.in_loop(_leave(self._lease))
+        if self._lease is not None:
+            leave(self._lease.handles)
+        self._context.in_loop(_leave(self._block))
 
 
-async def _enter(lease: AbstractAsyncContextManager[LeaseHandle]) -> LeaseHandle:
-    return await lease.__aenter__()
+async def _enter(block: AbstractAsyncContextManager[Lease]) -> Lease:
+    return await block.__aenter__()
 
 
-async def _leave(lease: AbstractAsyncContextManager[LeaseHandle]) -> None:
-    await lease.__aexit__(None, None, None)
+async def _leave(block: AbstractAsyncContextManager[Lease]) -> None:
+    await block.__aexit__(None, None, None)

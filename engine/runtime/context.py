@@ -9,7 +9,6 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -24,6 +23,7 @@ from ..core.times import BadTime, are_seconds, duration_us
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
 from ..effects.marked import dumped
+from .leasing import HeldLease, Lease, LeaseHandle, in_order
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,15 +56,6 @@ class CacheAnswer(NamedTuple):
     value: Any = None
     version: str | None = None
     age_ms: int | None = None
-
-
-class LeaseHandle:
-    """A held lease: `token` fences writes, `lost` turns True when it can no longer be relied on."""
-
-    def __init__(self, resource: str, token: int) -> None:
-        self.resource = resource
-        self.token = token
-        self.lost = False
 
 
 class Child(NamedTuple):
@@ -264,14 +255,17 @@ class Context:
         answer = await self._session.cache(self._step(f"cache {source}/{key}"), source, key)
         return answer.value if answer.hit else None
 
-    def lease(self, resource: str, ttl: float = 30, wait: float = 10) -> AbstractAsyncContextManager[LeaseHandle]:
-        """Holds a resource while the block runs. `ttl` and `wait` seconds. Raises LeaseUnavailable."""
-        if not resource or "\0" in resource:
-            raise BadStep(f"lease: the resource must be a non-empty text without NUL, got {resource!r}")
+    def lease(self, *resources: str, ttl: float = 30, wait: float = 10) -> AbstractAsyncContextManager[Lease]:
+        """Holds one resource or several, all or none, while the block runs. `ttl` and `wait` seconds.
+
+        Several are taken one by one in the order of their keys' bytes, whatever order they are named in; `wait` bounds
+        the whole. Raises LeaseUnavailable, holding nothing; BadStep, before any is asked for, where one is no resource.
+        """
+        wanted = in_order(resources)
         if not are_seconds(ttl) or not (are_seconds(wait) or (wait == 0 and wait is not False)):
             reason = "ttl must be seconds above 0, and wait 0 or more, up to ten years"
-            raise BadStep(f"lease {resource}: {reason}, got {ttl!r} and {wait!r}")
-        return _HeldLease(self._session, self._step(f"lease {resource}"), resource, ttl, wait)
+            raise BadStep(f"lease {', '.join(wanted)}: {reason}, got {ttl!r} and {wait!r}")
+        return HeldLease(self._session, [(self._step(f"lease {name}"), name) for name in wanted], ttl, wait)
 
     def note(self, name: str, **fields: Any) -> None:
         """Leaves something in the trace."""
@@ -367,20 +361,3 @@ def _encode(step: str, value: Any) -> bytes:
         return values.encode(dumped(value) if isinstance(value, BaseModel) else value)
     except values.ValueRefused as error:
         raise BadStep(f"{step}: the value cannot be recorded: {error}", step=step) from error
-
-
-class _HeldLease:
-    def __init__(self, session: Session, step: str, resource: str, ttl: float, wait: float) -> None:
-        self._session = session
-        self._ask = (step, resource, ttl, wait)
-        self._lease: LeaseHandle | None = None
-
-    async def __aenter__(self) -> LeaseHandle:
-        self._lease = await self._session.acquire(*self._ask)
-        return self._lease
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._lease is not None:
-            self._session.release(self._lease)

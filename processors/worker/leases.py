@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rewindq.engine.core import events as e
 from rewindq.engine.effects.errors import AttemptEnded, LeaseUnavailable
-from rewindq.engine.runtime.context import LeaseHandle
+from rewindq.engine.runtime.leasing import LeaseHandle
 
 from .run import Run
 from .waiting import Place, WaitQueues
@@ -43,6 +43,10 @@ class _Waiter:
     def grant(self) -> None:
         """The resource is held for it from now on."""
         self.granted.set_result(None)
+
+    def was_granted(self) -> bool:
+        """Whether the resource is held for it."""
+        return self.granted.done() and not self.granted.cancelled()
 
 
 class Leases:
@@ -83,14 +87,18 @@ class Leases:
             if not run.closed:
                 run.flush((e.Event(refused, step=step, status="fail", resource=resource),))
                 self._wake()
-            raise LeaseUnavailable(f"{resource} is held by {holder}; waited {wait:g} s", step=step) from error
+            self._unused(place, waiter)
+            raise LeaseUnavailable.held(resource, holder, refused.waited, step) from error
         except asyncio.CancelledError:
-            if waiter.granted.done() and not waiter.granted.cancelled():
-                # Granted in the very moment: nobody will use it.
-                self._waits.freed(place)
+            self._unused(place, waiter)
             raise
         finally:
             self._waits.leave(place, waiter)
+
+    def _unused(self, place: Place, waiter: _Waiter) -> None:
+        if waiter.was_granted():
+            # In the very moment in which it was given up: nobody will use it.
+            self._waits.freed(place)
 
     def _grant(self, run: Run, step: str, resource: str, ttl: float, waited: int) -> LeaseHandle:
         known = run.owner.states.lease(resource)

@@ -22,8 +22,9 @@ from rewindq.engine.core.aggregate import split_changes
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, RELEASE, RENEW, SAVE
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, LeaseUnavailable, NoAnswer, WriteRefused
-from rewindq.engine.runtime.context import Aggregate, LeaseHandle
+from rewindq.engine.runtime.context import Aggregate
 from rewindq.engine.runtime.deployment import Deployment
+from rewindq.engine.runtime.leasing import LeaseHandle
 
 from .owner import About, Owner
 from .run import Run
@@ -110,7 +111,7 @@ class Remote:
         event = await self._answered(pending, wait + ANSWER_MAX, {"ttl": int(ttl * 1000)}, wait)
         body: Any = event.body
         if body.outcome != DONE or event.fencing_token is None:
-            raise LeaseUnavailable(f"{resource} is not to be had: {body.reason}; waited {wait:g} s", step=step)
+            raise LeaseUnavailable.elsewhere(resource, body.reason, body.home_waited, step)
         handle = LeaseHandle(resource, event.fencing_token)
         away = _Away(pending, handle, ttl, pending.sent + (body.home_waited or 0) / 1000)
         if not away.valid(run.clock.monotonic()):

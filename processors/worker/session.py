@@ -21,10 +21,11 @@ from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.cache import read_cache
 from rewindq.engine.runtime.compensations import reference
-from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, LeaseHandle
+from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child
 from rewindq.engine.runtime.deployment import BodyTooLarge
 from rewindq.engine.runtime.failures import classify, explain
 from rewindq.engine.runtime.kept import full_name, keep
+from rewindq.engine.runtime.leasing import LeaseHandle
 
 from .leases import Leases
 from .owner import About
