@@ -46,6 +46,10 @@ class LeaseUnavailable(StepError):
         return cls(f"{resource} is not to be had: {reason}; waited {(waited_ms or 0) / 1000:g} s", step=step)
 
 
+class Deadlock(LeaseUnavailable):
+    """The job and others wait for each other, and this request gives way. Says who holds and waits for what."""
+
+
 class NoAnswer(StepError):
     """The home partition of a resource did not answer in time, or refused. What was asked of it may be done or not."""
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rewindq.engine.effects.errors import (
         AttemptEnded,
         BadStep,
+        Deadlock,
         EffectBlocked,
         EffectBusy,
         EffectConflict,
@@ -37,6 +38,7 @@ __all__ = [
     "BlockingContext",
     "Client",
     "Context",
+    "Deadlock",
     "EffectBlocked",
     "EffectBusy",
     "EffectConflict",
@@ -63,6 +65,7 @@ _HOMES = {
     "effects.errors": (
         "AttemptEnded",
         "BadStep",
+        "Deadlock",
         "EffectBlocked",
         "EffectBusy",
         "EffectConflict",

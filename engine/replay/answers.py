@@ -11,6 +11,7 @@ from ..core.retry import FailureClass
 from ..core.values import ValueRefused
 from ..core.writes import write_refusal as refusal_reason
 from ..effects.errors import (
+    Deadlock,
     EffectBusy,
     EffectConflict,
     EffectRejected,
@@ -101,6 +102,11 @@ def write_refusal(step: str, key: str, at: Occurred) -> WriteRefused:
     return WriteRefused.found(key, current, body.expected, refusal_reason(body), step)
 
 
-def lease_refusal(step: Step, resource: str, body: e.LeaseRefused) -> LeaseUnavailable:
-    """The error of a lease that was not free within the wait."""
-    return LeaseUnavailable.held(resource, body.holder, body.waited, step.name)
+def lease_refusal(step: Step, resource: str) -> LeaseUnavailable | None:
+    """The error of a lease that was not free within the wait, or whose job gave way in a deadlock; None: it was not."""
+    deadlock, refused = step.find(e.DeadlockDetected), step.find(e.LeaseRefused)
+    if deadlock is not None:
+        return Deadlock(deadlock.body.reason, step=step.name)
+    if refused is not None:
+        return LeaseUnavailable.held(resource, refused.body.holder, refused.body.waited, step.name)
+    return None

@@ -15,6 +15,7 @@ from ..core.requests import CONFLICT, DONE, FENCED, LEASE, LOAD, SAVE
 from ..effects.errors import BadStep, EffectBlocked, LeaseUnavailable, NoAnswer, WriteRefused
 from ..runtime.context import Aggregate
 from ..runtime.leasing import LeaseHandle
+from .answers import lease_refusal
 from .recording import Occurred, Step
 from .world import shown
 
@@ -64,6 +65,9 @@ class RecordedAway:
         recorded = self._session.take(step, "lease", resource=resource)
         if recorded is None:
             return LeaseHandle(resource, 0)
+        refused = lease_refusal(recorded, resource)
+        if refused is not None:
+            raise refused
         at = self._answer(recorded, step, resource)
         if at.body.outcome != DONE:
             raise LeaseUnavailable.elsewhere(resource, at.body.reason, at.body.home_waited, step)

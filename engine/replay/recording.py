@@ -20,6 +20,7 @@ _LEASES = (
     e.LeaseReleased,
     e.LeaseExpired,
     e.LeaseRefused,
+    e.DeadlockDetected,
 )
 _WRITES = (e.StateChanged, e.WriteConflict, e.WriteFenced)
 _KINDS: tuple[tuple[tuple[type[e.Body], ...], str], ...] = (
@@ -109,7 +110,8 @@ class Step:
     def done_at(self) -> int | None:
         """Where the call had its answer, None when the recording ends in the middle of it."""
         if self.find(e.RemoteRequested) is not None:
-            return None if self.first_answer is None else self.first_answer.seq
+            answered = self.first_answer or self.find(e.DeadlockDetected)
+            return None if answered is None else answered.seq
         if self.kind == "effect":
             return None if self.outcome is None else self.outcome.seq
         if self.kind == "lease":

@@ -97,7 +97,10 @@ def leases(recording: Recording, attempt: Attempt) -> list[dict[str, Any]]:
 def _step_lease(recording: Recording, step: Any) -> dict[str, Any]:
     acquired, refused = step.find(e.LeaseAcquired), step.find(e.LeaseRefused)
     ended = step.find(e.LeaseReleased, e.LeaseExpired)
-    first = step.events[0]
+    first, deadlock = step.events[0], step.find(e.DeadlockDetected)
+    if deadlock is not None:
+        how = f"refused: {deadlock.body.reason}"
+        return _lease(first.event.resource, None, recording.position(first.seq), None, how)
     if step.find(e.RemoteRequested, e.RemoteAnswered) is not None:
         return _lease_elsewhere(recording, step)
     if acquired is None:

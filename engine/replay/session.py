@@ -328,9 +328,9 @@ class ReplaySession:
         recorded = self.take(step, "lease", resource=resource)
         if recorded is None:
             return LeaseHandle(resource, 0)
-        refused, acquired = recorded.find(e.LeaseRefused), recorded.find(e.LeaseAcquired)
+        refused, acquired = answers.lease_refusal(recorded, resource), recorded.find(e.LeaseAcquired)
         if refused is not None:
-            raise answers.lease_refusal(recorded, resource, refused.body)
+            raise refused
         if acquired is None:
             raise self.end(f"ends here: step {step} started, outcome unknown")
         return LeaseHandle(resource, acquired.event.fencing_token or 0)

@@ -19,7 +19,20 @@ from .quarantines import Quarantines
 #: Fields of bodies that hold plain JSON, and those that hold values in canonical form (`values.encode`).
 _PLAIN_JSON = frozenset({"payload"})
 _CANONICAL = frozenset(
-    {"result", "value", "because", "request", "answer", "changes", "fields", "expected", "got", "error", "refused"}
+    {
+        "result",
+        "value",
+        "because",
+        "request",
+        "answer",
+        "changes",
+        "fields",
+        "expected",
+        "got",
+        "error",
+        "refused",
+        "cycle",
+    }
 )
 #: Longest part shown of bytes that cannot be read, in characters or bytes.
 RAW_MAX = 1000

@@ -122,6 +122,10 @@ class Home:
             owner.append(About(None, 0, request.resource.encode()), (e.Event(raised),))
         self._ops[body.op](request)
 
+    def waits(self, owner: Owner, request_id: str) -> bool:
+        """Whether a request waits for a lease here."""
+        return (owner.partition, request_id) in self._asked
+
     def _refusal(self, request: Request) -> str | None:
         body = request.body
         if body.op not in self._ops:

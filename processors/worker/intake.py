@@ -15,6 +15,7 @@ from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
+from rewindq.engine.core.deadlock import BadPath
 from rewindq.engine.core.doubt import answer_refusal, decide_resolve
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
@@ -96,6 +97,12 @@ class Intake:
             return Taken(None, ())
         if isinstance(body, e.ResourceReply) and record.topic == self._topics.commands and self.remote is not None:
             self.remote.take(owner, decoded, decoded.events[0], body)
+            return Taken(None, ())
+        if isinstance(body, e.LeaseProbe) and record.topic == self._topics.commands and self.remote is not None:
+            try:
+                self.remote.deadlocks.take(owner, decoded, body)
+            except BadPath as error:
+                return self._park(owner, record, f"holds a probe whose way cannot be read: {error}")
             return Taken(None, ())
         if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
             return self._rewound(owner, job_id, body)

@@ -14,6 +14,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.effects.errors import AttemptEnded, LeaseUnavailable
 from rewindq.engine.runtime.leasing import LeaseHandle
 
+from .deadlocks import Deadlocks
 from .run import Run
 from .waiting import Place, WaitQueues
 
@@ -46,14 +47,15 @@ class _Waiter:
 
     def was_granted(self) -> bool:
         """Whether the resource is held for it."""
-        return self.granted.done() and not self.granted.cancelled()
+        return self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
 
 
 class Leases:
     """Explicit leases of one worker, by (partition, resource)."""
 
-    def __init__(self, waits: WaitQueues, wake: Callable[[], None]) -> None:
+    def __init__(self, waits: WaitQueues, wake: Callable[[], None], deadlocks: Deadlocks) -> None:
         self._waits = waits
+        self._deadlocks = deadlocks
         self._wake = wake
         self._held: dict[tuple[int, str], _Held] = {}
 
@@ -80,8 +82,9 @@ class Leases:
         waiter = _Waiter(run)
         self._waits.join(place, waiter)
         try:
-            async with asyncio.timeout(wait):
-                await waiter.granted
+            with self._deadlocks.watch(run, step, resource, waiter.granted):
+                async with asyncio.timeout(wait):
+                    await waiter.granted
         except TimeoutError as error:
             refused = e.LeaseRefused(holder, int(wait * 1000), "not free within the wait")
             if not run.closed:

@@ -26,6 +26,7 @@ from rewindq.engine.runtime.context import Aggregate
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.leasing import LeaseHandle
 
+from .deadlocks import Deadlocks
 from .owner import About, Owner
 from .run import Run
 
@@ -68,7 +69,8 @@ class _Away:
 class Remote:
     """Requests of a worker's running attempts. Everything here runs in the event loop."""
 
-    def __init__(self, deployment: Deployment, touched: Callable[[Run], None]) -> None:
+    def __init__(self, deployment: Deployment, touched: Callable[[Run], None], deadlocks: Deadlocks) -> None:
+        self.deadlocks = deadlocks
         self._deployment = deployment
         self._touched = touched
         self._pending: dict[str, _Pending] = {}
@@ -108,7 +110,8 @@ class Remote:
     async def acquire(self, run: Run, step: str, resource: str, ttl: float, wait: float) -> LeaseHandle:
         """Holds a resource for the run, waiting up to `wait` seconds for it. Raises LeaseUnavailable, NoAnswer."""
         pending = self._begin(run, LEASE, step, resource, None, ttl=int(ttl * 1000), wait=int(wait * 1000))
-        event = await self._answered(pending, wait + ANSWER_MAX, {"ttl": int(ttl * 1000)}, wait)
+        with self.deadlocks.watch(run, step, resource, pending.answer, pending.request_id):
+            event = await self._answered(pending, wait + ANSWER_MAX, {"ttl": int(ttl * 1000)}, wait)
         body: Any = event.body
         if body.outcome != DONE or event.fencing_token is None:
             raise LeaseUnavailable.elsewhere(resource, body.reason, body.home_waited, step)

@@ -13,13 +13,14 @@ class WorkerOptions:
     """How a worker runs. `grace` seconds are given to running handlers at shutdown.
 
     `thread_wait` seconds are given to the thread of a plain handler or effect that ran out of its time, before its job
-    goes to a person.
+    goes to a person. A lease that was waited for over `deadlock_after` seconds makes the worker look for a deadlock.
     """
 
     concurrency: int = 100
     threads: int = 16
     grace: float = 10.0
     thread_wait: float = THREAD_WAIT
+    deadlock_after: float = 1.0
     name: str = field(default_factory=socket.gethostname)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .base import UNNUMBERED, Body, DomainBody, Status
 from .branches import BranchCreated, BranchEnded
+from .deadlocks import DeadlockDetected, LeaseProbe
 from .domain import (
     CacheRead,
     ChildEnqueued,
@@ -112,6 +113,7 @@ __all__ = [
     "CommandRefused",
     "CompensationEnded",
     "CompensationStarted",
+    "DeadlockDetected",
     "DecisionRecorded",
     "DivergenceFound",
     "DomainBody",
@@ -136,6 +138,7 @@ __all__ = [
     "KeysExpired",
     "LeaseAcquired",
     "LeaseExpired",
+    "LeaseProbe",
     "LeaseRefused",
     "LeaseReleased",
     "LeaseRenewed",
