@@ -88,7 +88,9 @@ class Deadlocks:
         wake: Callable[[], None],
         after: float,
     ) -> None:
-        """A request sends its first probe `after` seconds."""
+        """A request sends its first probe `after` seconds. Raises ValueError where that is no time."""
+        if not after > 0:
+            raise ValueError(f"deadlock_after must be above 0 seconds, got {after!r}")
         self.home: Home | None = None
         self._deployment = deployment
         self._waits = waits

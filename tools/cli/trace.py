@@ -19,7 +19,17 @@ _FIELD_MAX = 160
 _WHOLE = frozenset({"reason"})
 #: Body fields that say little to a person, or that have a column of their own.
 _QUIET = frozenset(
-    {"digest", "request_digest", "payload_ref", "answer_ref", "result_ref", "source_offset", "kind", "submitted_at"}
+    {
+        "digest",
+        "request_digest",
+        "payload_ref",
+        "answer_ref",
+        "result_ref",
+        "source_offset",
+        "kind",
+        "submitted_at",
+        "cycle",
+    }
 )
 
 

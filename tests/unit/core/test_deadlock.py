@@ -77,7 +77,9 @@ def test_of_jobs_that_wait_for_several_things_a_probe_comes_back_just_where_ther
         for job, its in enumerate(graph):
             for target in its:
                 back = reaches(graph, target, job)
-                assert bool(probe(graph, job, target)) == back, (graph, job, target)
+                cycles = probe(graph, job, target)
+                assert bool(cycles) == back, (graph, job, target)
+                assert {cycle[0].request_id for cycle in cycles} <= {f"{job}/{target}"}, "its own, not another one"
 
 
 def test_a_cycle_is_made_of_edges_that_stand() -> None:
@@ -86,6 +88,14 @@ def test_a_cycle_is_made_of_edges_that_stand() -> None:
         for one, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
             assert int(one.waits[1:]) in graph[one.partition]
             assert following.holds == one.waits
+
+
+def test_a_probe_that_runs_into_a_cycle_of_others_ends_there() -> None:
+    path: Path = (link(0, 1, None),)
+    for job, target in [(1, 2), (2, 1)]:
+        path = follow(path, [link(job, target, path[-1].waits)]).paths[0]
+
+    assert follow(path, [link(1, 2, "r1")]) == ([], [])
 
 
 @pytest.mark.parametrize("length", [1, 2, HOPS_MAX, HOPS_MAX + 1])
