@@ -20,7 +20,6 @@ _LEASES = (
     e.LeaseReleased,
     e.LeaseExpired,
     e.LeaseRefused,
-    e.DeadlockDetected,
 )
 _WRITES = (e.StateChanged, e.WriteConflict, e.WriteFenced)
 _KINDS: tuple[tuple[tuple[type[e.Body], ...], str], ...] = (

@@ -15,7 +15,7 @@ from rewindq import App, Context, Deadlock
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.deadlock import decode_path
-from rewindq.engine.replay.replays import leases
+from rewindq.engine.replay.replays import leases, trace
 from rewindq.engine.replay.source import open_job
 from rewindq.engine.runtime.past import Past
 from rewindq.engine.runtime.trace import trace_shown
@@ -261,6 +261,7 @@ def test_the_trace_tells_it_and_a_dry_run_repeats_it(tmp_path: Path) -> None:
     assert event["body"]["cycle"] == [dict(zip(("job", "holds", "waits_for"), o, strict=True)) for o in cycle_of(body)]
     assert body.reason in _detail(event)
 
+    assert trace(shop.deployment, victim, 1).shown["steps"][-1]["status"] == "fail"
     with open_job(shop.deployment, victim) as job:
         attempt = job.recording.attempt(1)
         assert leases(job.recording, attempt)[-1]["end"] == f"refused: {body.reason}"
