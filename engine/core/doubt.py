@@ -39,11 +39,11 @@ def decide_resolve(
     `holder` is the job that started the call last; `unusable` says why the given answer cannot be recorded.
     """
     if known is None:
-        return (_refused(command, f"no effect with key {command.key!r} was ever started on this partition"),)
+        return (refused_resolve(command, f"no effect with key {command.key!r} was ever started on this partition"),)
     record = known[1]
     refusal = resolve_refusal(command.key, record, holder) or _malformed(command) or unusable
     if refusal is not None:
-        return (_refused(command, refusal),)
+        return (refused_resolve(command, refusal),)
     resolved = e.EffectResolved(
         command.key,
         command.outcome,
@@ -57,7 +57,8 @@ def decide_resolve(
     return (e.Event(resolved, step=record.step, status=status, side_effect=record.step),)
 
 
-def _refused(command: e.ResolveCommand, reason: str) -> e.Event:
+def refused_resolve(command: e.ResolveCommand, reason: str) -> e.Event:
+    """The answer to a person whose word cannot be taken."""
     return e.Event(e.CommandRefused("resolve", command.command_id, bounded(reason)), status="fail")
 
 

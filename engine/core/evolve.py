@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from . import events as e
 from . import state as s
+from .requests import CLAIMED
 
 
 class FoldError(Exception):
@@ -218,6 +219,51 @@ def evolve_idempotency(record: s.Idempotency | None, body: e.Body, at: Moment) -
     return record
 
 
+def evolve_claim(record: s.Idempotency | None, body: e.KeyClaimed | e.KeySettled, at: Moment) -> s.Idempotency:
+    """What the home of a global key knows under it."""
+    now = at.timestamp
+    if isinstance(body, e.KeyClaimed):
+        return s.Idempotency(
+            s.STARTED,
+            body.request_digest,
+            at.job_id,
+            at.attempt,
+            at.step or "",
+            reason=body.doubt,
+            changed_at=now,
+            claim_id=body.request_id,
+            claimant=body.from_partition,
+        )
+    if record is None:
+        raise FoldError(f"KeySettled at seq {at.seq} has no KeyClaimed before it")
+    if body.outcome == s.DONE:
+        answer, ref = body.answer, body.answer_ref
+        return replace(record, status=s.DONE, answer=answer, answer_ref=ref, reason=None, changed_at=now)
+    if body.outcome in (s.FAILED, s.IN_DOUBT):
+        return replace(record, status=body.outcome, reason=body.reason, changed_at=now)
+    # No call was begun under the claim: what was in doubt before it still is.
+    return replace(record, status=s.FAILED if record.reason is None else s.IN_DOUBT, changed_at=now)
+
+
+def evolve_told(
+    record: s.Idempotency | None, body: e.ClaimAnswered | e.EffectSkipped, at: Moment
+) -> s.Idempotency | None:
+    """What a job's own partition knows under a global key, after its home has told something."""
+    if isinstance(body, e.EffectSkipped):
+        if record is None or record.status not in (s.STARTED, s.IN_DOUBT):
+            return record
+        return replace(record, status=s.DONE, answer=body.answer, answer_ref=body.answer_ref, reason=None)
+    if body.outcome != CLAIMED or body.reason is None:
+        return record
+    if record is None:
+        record = s.Idempotency(s.IN_DOUBT, body.request_digest or "", at.job_id, at.attempt, at.step or "")
+    return replace(record, status=s.IN_DOUBT, reason=body.reason, changed_at=at.timestamp)
+
+
+def _without(claims: dict[str, tuple[str, str]], step: str) -> dict[str, tuple[str, str]]:
+    return {name: claim for name, claim in claims.items() if name != step} if step in claims else claims
+
+
 _ENDS_JOB = (e.JobSucceeded, e.JobCancelled)
 _ENDS_CALL = (e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt, e.EffectSkipped)
 #: Ends of an attempt that leave the job with its effects.
@@ -229,13 +275,19 @@ def evolve_open_effects(before: s.OpenEffects | None, body: e.Body, at: Moment) 
     if isinstance(body, _ENDS_JOB):
         return None
     effects = before.effects if before is not None else {}
+    claims = before.claims if before is not None else {}
     running = before.running if before is not None else False
+    step = at.step or ""
     if isinstance(body, e.AttemptStarted):
         return s.OpenEffects(True, effects)
     if isinstance(body, e.EffectStarted):
-        return s.OpenEffects(running, {**effects, at.step or "": (body.key, True)})
+        return s.OpenEffects(running, {**effects, step: (body.key, True)}, claims)
     if isinstance(body, _ENDS_CALL):
-        return s.OpenEffects(running, {**effects, at.step or "": (body.key, False)})
+        return s.OpenEffects(running, {**effects, step: (body.key, False)}, _without(claims, step))
+    if isinstance(body, e.ClaimRequested) or (isinstance(body, e.ClaimAnswered) and body.outcome == CLAIMED):
+        return s.OpenEffects(running, effects, {**claims, step: (body.key, body.request_id)})
+    if isinstance(body, e.ClaimAnswered):
+        return s.OpenEffects(running, effects, _without(claims, step))
     if isinstance(body, _LEAVES_ATTEMPT):
         return s.OpenEffects(False, effects) if effects else None
     return before

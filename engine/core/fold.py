@@ -15,11 +15,14 @@ from .evolve import (
     FoldError,
     Moment,
     evolve_block,
+    evolve_claim,
     evolve_idempotency,
     evolve_job,
     evolve_open_effects,
+    evolve_told,
 )
 from .expiry import evolve_expired
+from .global_keys import is_global, record_key
 from .quarantine import evolve_quarantine
 from .revert import RevertMarks, keep_command
 from .schedule import evolve_planned, evolve_restart, evolve_set
@@ -166,6 +169,8 @@ _OPEN_EVENTS = frozenset(
         e.JobCancelled,
         e.MovedToInvestigation,
         e.CompensationStarted,
+        e.ClaimRequested,
+        e.ClaimAnswered,
     }
 )
 _ENDED = s.TERMINAL | {s.INVESTIGATION}
@@ -196,6 +201,18 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
         value = evolve_open_effects(before, body, at)
         if value != before:
             states.set_open_effects(at.job_id, value)
+
+
+def _apply_claim_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    body = event.body
+    if isinstance(body, e.KeyClaimed | e.KeySettled):
+        stored = record_key(body.key)
+        states.set_idempotency(stored, at.seq, evolve_claim(states.idempotency(stored), body, at))
+    elif isinstance(body, e.ClaimAnswered | e.EffectSkipped) and is_global(body.key):
+        before = states.idempotency(body.key)
+        after = evolve_told(before, body, at)
+        if after is not None and after is not before:
+            states.set_idempotency(body.key, at.seq, after)
 
 
 def _apply_job_event(states: States, record: e.EventRecord, body: e.Body, at: Moment) -> None:
@@ -390,4 +407,5 @@ _APPLIERS: dict[type[e.Body], Callable[[States, e.EventRecord, e.Event, Moment],
     e.PeerRaised: _apply_peer,
     e.RevertDecided: _apply_revert,
     e.KeysExpired: _apply_expiry,
+    **dict.fromkeys((e.KeyClaimed, e.KeySettled, e.ClaimAnswered, e.EffectSkipped), _apply_claim_event),
 }

@@ -4,3 +4,5 @@ from __future__ import annotations
 
 LOAD, SAVE, LEASE, RENEW, RELEASE = "load", "save", "lease", "renew", "release"
 DONE, CONFLICT, FENCED, REFUSED, EXPIRED = "done", "conflict", "fenced", "refused", "expired"
+#: About global keys, beside the words of effects: two answers, and what a claim comes to under which nothing was begun.
+CLAIMED, BUSY, FREE = "claimed", "busy", "free"

@@ -95,10 +95,14 @@ class JobState(Stored, frozen=True, array_like=True):
 
 
 class OpenEffects(Stored, frozen=True, array_like=True):
-    """Of a job that is not over: whether an attempt runs, and its effects' keys by step (`True`: no outcome yet)."""
+    """Of a job that is not over: whether an attempt runs, and its effects' keys by step (`True`: no outcome yet).
+
+    `claims` are the global keys by step that the attempt has asked for or holds, each with its request.
+    """
 
     running: bool
     effects: dict[str, tuple[str, bool]] = {}
+    claims: dict[str, tuple[str, str]] = {}
 
 
 class Lease(Stored, frozen=True, array_like=True):
@@ -210,7 +214,11 @@ EXPIRED = "expired"
 
 
 class Idempotency(Stored, frozen=True, array_like=True):
-    """What is known of an effect under its key, since `changed_at` (microseconds)."""
+    """What is known of an effect under its key, since `changed_at` (microseconds).
+
+    At the home of a global key, `claim_id` is the newest claim's request and `claimant` the partition that it came
+    from; while the claim stands, `reason` says why the call may have been done before.
+    """
 
     status: str
     request_digest: str
@@ -223,6 +231,8 @@ class Idempotency(Stored, frozen=True, array_like=True):
     changed_at: int = 0
     compensation: bytes | None = None
     compensation_ref: str | None = None
+    claim_id: str | None = None
+    claimant: int | None = None
 
 
 class Reverted(Stored, frozen=True, array_like=True):

@@ -13,6 +13,15 @@ from __future__ import annotations
 
 from .base import UNNUMBERED, Body, DomainBody, Status
 from .branches import BranchCreated, BranchEnded
+from .claims import (
+    ClaimAnswered,
+    ClaimReply,
+    ClaimRequest,
+    ClaimRequested,
+    KeyClaimed,
+    KeySettled,
+    SettleRequest,
+)
 from .deadlocks import DeadlockDetected, LeaseProbe
 from .domain import (
     CacheRead,
@@ -109,6 +118,10 @@ __all__ = [
     "CancelKept",
     "CancelRequested",
     "ChildEnqueued",
+    "ClaimAnswered",
+    "ClaimReply",
+    "ClaimRequest",
+    "ClaimRequested",
     "ClockJumped",
     "CommandRefused",
     "CompensationEnded",
@@ -135,6 +148,8 @@ __all__ = [
     "JobSubmitted",
     "JobSucceeded",
     "KeyBlocked",
+    "KeyClaimed",
+    "KeySettled",
     "KeysExpired",
     "LeaseAcquired",
     "LeaseExpired",
@@ -164,6 +179,7 @@ __all__ = [
     "RevertDecided",
     "RewindCommand",
     "ScheduleSet",
+    "SettleRequest",
     "StateChanged",
     "StateReverted",
     "Status",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from . import branches, deadlocks, domain, inputs, lifecycle, notes, reverts, waiting
+from . import branches, claims, deadlocks, domain, inputs, lifecycle, notes, reverts, waiting
 from .base import Body, Status
 
 
@@ -55,7 +55,7 @@ class EventRecord(msgspec.Struct, frozen=True):
 
 
 #: The families; importing them here makes their classes known to `_leaves`.
-FAMILIES = (inputs, lifecycle, domain, branches, waiting, reverts, notes, deadlocks)
+FAMILIES = (inputs, lifecycle, domain, branches, waiting, reverts, notes, deadlocks, claims)
 
 
 def _leaves(kind: type[Body]) -> list[type[Body]]:
