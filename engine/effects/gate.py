@@ -14,6 +14,7 @@ from ..core import decide as d
 from ..core import state as s
 from ..core import values
 from ..core.doubt import unresolved
+from ..core.global_keys import is_global
 from ..core.retry import FailureClass
 from ..ports.clock import Clock
 from .call import (
@@ -115,6 +116,10 @@ class Journal(Protocol):
         """What the recorded state allows; records what belongs to the decision itself."""
         ...
 
+    async def claim(self, request: d.EffectRequest) -> tuple[d.EffectRequest, d.EffectDecision]:
+        """What the home of a global key allows, and the request under the key that it names."""
+        ...
+
     async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
         """Returns when `EffectStarted` is durable."""
         ...
@@ -191,10 +196,15 @@ class Gate:
         )
 
     async def _journaled(self, call: EffectCall, request: d.EffectRequest, journal: Journal) -> Any:
-        key = journal.current_key(request.key)
-        if key != request.key:
-            call, request = call._replace(key=key), request._replace(key=key)
-        decision = journal.decide_effect(request)
+        if is_global(request.key):
+            request, decision = await journal.claim(request)
+        else:
+            key = journal.current_key(request.key)
+            if key != request.key:
+                request = request._replace(key=key)
+            decision = journal.decide_effect(request)
+        if request.key != call.key:
+            call = call._replace(key=request.key)
         if isinstance(decision, d.Lookup | d.Call) and self._threads is not None and self._threads.runs(call.key):
             await self._first_call_over(call, self._threads)
             decision = journal.decide_effect(request)
@@ -210,7 +220,7 @@ class Gate:
         if isinstance(decision, d.Answered):
             return decode_answer(call.function, journal.answer_of(decision.record))
         if isinstance(decision, d.Refused):
-            raise _refusal(decision, call.step)
+            raise refusal(decision, call.step)
         await journal.start(request, decision)
         return await self._call(call, request, journal)
 
@@ -298,7 +308,8 @@ def doubted(call: EffectCall, reason: str) -> InDoubt:
     return Unresolved(unresolved(call.name, call.key, reason), step=call.step)
 
 
-def _refusal(refused: d.Refused, step: str) -> StepError:
+def refusal(refused: d.Refused, step: str) -> StepError:
+    """The error of an effect that must not be called."""
     kinds: dict[FailureClass, type[StepError]] = {
         FailureClass.VALIDATION: EffectConflict,
         FailureClass.CONCURRENCY: EffectBusy,

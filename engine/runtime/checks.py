@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from ..core import events as e
 from ..core import requests
+from ..core.global_keys import is_global
 from ..core.merge import Merged
+from .check_keys import KeyChecks
 from .revert_checks import RevertChecks
 
 QUEUED = "queued"
@@ -118,6 +120,7 @@ class PartitionChecks:
         #: Writes here for jobs of other partitions, by event number; and what jobs of this one were told of theirs.
         self.written: dict[int, RemoteWrite] = {}
         self.told: list[tuple[str, RemoteWrite]] = []
+        self.keys = KeyChecks(partition, self._broken)
         self._topics = topics
         self._report = report
         self._seq = 0
@@ -184,6 +187,7 @@ class PartitionChecks:
             return
         job = self.jobs.get(record.job_id)
         self._check_hold(record.job_id, body, seq)
+        self.keys.take(record, body, seq)
         if type(body) in TRANSITIONS:
             job = self.jobs.setdefault(record.job_id, _Job())
             self._check_transition(job, record, event, seq)
@@ -207,6 +211,8 @@ class PartitionChecks:
             self._check_change(record, event, body, seq)
         elif isinstance(body, e.LeaseAcquired):
             self._check_grant(event.resource, event.fencing_token, record.job_id, seq)
+        elif isinstance(body, e.ClaimAnswered) and body.outcome == requests.CLAIMED and body.reason is not None:
+            self._keys[body.key] = DOUBTED
         elif isinstance(body, e.RemoteAnswered) and (body.op, body.outcome) == (requests.SAVE, requests.DONE):
             self.told.append((body.position or "", RemoteWrite(event.resource, event.resource_version, record.job_id)))
 
@@ -305,7 +311,8 @@ class PartitionChecks:
     def _check_effect(self, job: _Job, record: e.EventRecord, body: Any, seq: int) -> None:
         allowed, after = EFFECTS[type(body)]
         known = self._keys.get(body.key, UNKNOWN)
-        if known not in allowed:
+        # The call under a global key may have been made for a job of another partition.
+        if known not in allowed and (after is not None or not is_global(body.key)):
             kind = "second_success" if known == DONE else "effect_order"
             detail = f"{type(body).__name__} under key {body.key!r}, which is {known or 'not started'}"
             self._broken(kind, seq, record.job_id, detail)

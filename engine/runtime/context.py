@@ -18,6 +18,7 @@ from ..core import values
 from ..core.aggregate import aggregate_key
 from ..core.compensate import SUFFIX
 from ..core.decide import effect_key
+from ..core.global_keys import global_effect_key
 from ..core.secrets import holds_secret, scrub_text
 from ..core.times import BadTime, are_seconds, duration_us
 from ..effects.errors import BadStep
@@ -213,6 +214,11 @@ class Context:
     ) -> Any:
         """Calls the outside world at most once under `key`, which must be the same on every attempt.
 
+        `key` names the intent within the job's partition key. `global_key` names it for all jobs, on whatever
+        partition: one of them makes the call, the others wait for it (up to half a minute, then they are retried) and
+        get its answer. Its record is at home on the partition of `global_key`, so the call costs a round trip through
+        the log more. Give one of the two; with both, `global_key` alone tells which call is meant.
+
         An outcome that stays unknown is looked up with `on_doubt` (its answer, or None when the call was surely not
         done), sent again when the other side dedupes (`idempotent=True`), or left to a person. `timeout` seconds.
         A parameter named `idempotency_key` or `fencing_token` of `function` is handed the value.
@@ -226,23 +232,31 @@ class Context:
             raise BadStep(
                 f"an effect's name must be a non-empty text without NUL, not ending in {SUFFIX}, got {name!r}"
             )
-        if global_key is not None:
-            raise BadStep(f"effect {name!r}: global_key needs keys homed on other partitions; use key=", step=step)
-        if not isinstance(key, str):
-            raise BadStep(f"effect {name!r}: give key=, a text that names this intent", step=step)
-        self._refuse_secret("its key", key, step)
+        full = self._effect_key(name, key, global_key, step)
         if timeout is not None and not are_seconds(timeout):
             raise BadStep(
                 f"effect {name!r}: timeout must be seconds above 0, up to ten years, got {timeout!r}", step=step
             )
         try:
-            full = effect_key(self._session.key, name, key)
             undo = None if compensate is None else self._session.compensation(compensate, args, kwargs)
         except ValueError as error:
             raise BadStep(str(error), step=step) from error
         token = self._session.token
         call = EffectCall(name, step, function, args, kwargs, full, idempotent, on_doubt, timeout, token, undo)
         return await self._session.effect(call)
+
+    def _effect_key(self, name: str, key: str | None, global_key: str | None, step: str) -> str:
+        """The whole key. Raises BadStep where neither is given, or one is blank or holds a secret."""
+        given = [one for one in (key, global_key) if one is not None]
+        if not given or not all(isinstance(one, str) for one in given):
+            raise BadStep(f"effect {name!r}: give key= or global_key=, a text that names this intent", step=step)
+        self._refuse_secret("its key", given, step)
+        try:
+            own = None if key is None else effect_key(self._session.key, name, key)
+            shared = None if global_key is None else global_effect_key(name, global_key)
+        except ValueError as error:
+            raise BadStep(str(error), step=step) from error
+        return shared or own or ""
 
     def decide(self, name: str, value: T, **because: Any) -> T:
         """Records why the code takes a branch, and returns `value`."""

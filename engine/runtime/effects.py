@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from ..core import events as e
 from ..core import state as s
 from ..core import values
+from ..core.claims import claim_refusal
 from ..core.doubt import resolve_refusal
+from ..core.global_keys import is_global
 from ..core.position import Position
 from ..core.times import format_time
 from .commands import CommandOutcome, CommandRefusedError, checked_reason, operator, send
@@ -84,7 +86,10 @@ def resolve_effect(
     reason, deployment = checked_reason(reason), past.deployment
     found = find_effect(past, key)
     holder = past.partition(found.partition).job(found.record.job_id)
-    refusal = resolve_refusal(key, found.record, None if holder is None else holder.state)
+    if is_global(key):
+        refusal = claim_refusal(key, found.record)
+    else:
+        refusal = resolve_refusal(key, found.record, None if holder is None else holder.state)
     if refusal is not None:
         raise CommandRefusedError(refusal)
     command = _command(deployment, key, resolution, reason, actor)

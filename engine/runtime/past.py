@@ -17,6 +17,7 @@ import structlog
 
 from ..core import state as s
 from ..core.compensate import SUFFIX, has_compensation
+from ..core.global_keys import is_global, record_key, recorded_key
 from ..core.partitioner import partition_for
 from ..ports.log import Log, Record
 from ..ports.store import Family, Put, Store, StoreError, View
@@ -62,7 +63,8 @@ class FoundJob(NamedTuple):
 class FoundEffect(NamedTuple):
     """What is known of an effect under its key, and the event that told it.
 
-    `undo`: None without `compensate=`, else `registered`, or the status of its compensation's call.
+    `undo`: None without `compensate=`, else `registered` (not told of a global key), or the status of its
+    compensation's call.
     """
 
     key: str
@@ -163,21 +165,24 @@ class PartitionPast:
         return FoundJob(job_id, self.partition, about, state, waits_for(self.store, about, state))
 
     def effect(self, key: str) -> FoundEffect | None:
-        """What is known of an effect of this partition."""
-        version = self.store.latest(Family.IDEMPOTENCY, key.encode())
+        """What is known of an effect of this partition; of a global key, what its home has decided."""
+        stored = record_key(key) if is_global(key) else key
+        version = self.store.latest(Family.IDEMPOTENCY, stored.encode())
         if version is None:
             return None
         record = s.decode_idempotency(version.value)
-        undo = None
-        if has_compensation(record):
-            undone = self.store.latest(Family.IDEMPOTENCY, (key + SUFFIX).encode())
-            undo = "registered" if undone is None else s.decode_idempotency(undone.value).status
+        undo = "registered" if has_compensation(record) else None
+        if undo is not None or is_global(key):
+            undone = self.store.latest(Family.IDEMPOTENCY, (stored + SUFFIX).encode())
+            undo = undo if undone is None else s.decode_idempotency(undone.value).status
         return FoundEffect(key, self.partition, version.seq, record, undo)
 
     def effects(self) -> Iterator[FoundEffect]:
-        """All effects, by key."""
+        """All effects, by key; those under global keys once, at the home of the key."""
         for raw in self.store.keys(Family.IDEMPOTENCY):
-            found = self.effect(raw.decode())
+            stored = raw.decode()
+            key = recorded_key(stored) if is_global(stored) else stored
+            found = None if key is None else self.effect(key)
             if found is not None:
                 yield found
 

@@ -52,7 +52,10 @@ def read_trace(past: Past, job_id: str) -> tuple[FoundJob, list[TraceRecord]]:
 def _elsewhere(past: Past, job_id: str, own: list[TraceRecord]) -> list[TraceRecord]:
     """What the homes of other resources recorded about the job."""
     homes = {
-        event.body.home for entry in own for event in entry.record.events if isinstance(event.body, e.RemoteRequested)
+        event.body.home
+        for entry in own
+        for event in entry.record.events
+        if isinstance(event.body, e.RemoteRequested | e.ClaimRequested) and event.body.home != entry.partition
     }
     return [
         entry

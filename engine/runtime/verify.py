@@ -19,12 +19,14 @@ from ..core import events as e
 from ..core import state as s
 from ..core.merge import GapInLog
 from ..core.requests import SAVE
+from ..core.state import DONE
 from ..ports.log import LogDamaged
 from ..ports.store import Family, Store, StoreError
 from ..store.opener import open_reader, open_store
 from ..store.reader import ReadStore
 from ..store.working import NOT_CONTENT, read_counts, read_positions
 from . import checks
+from .check_keys import second_successes, unfounded_claims
 from .checks import PartitionChecks, Violation
 from .deployment import Deployment
 from .pending import committed_offsets, read_from
@@ -70,6 +72,7 @@ class Verifier:
         committed = committed_offsets(self._deployment)
         reports = [self._partition(number, committed) for number in range(self._deployment.partitions)]
         self._check_remote_writes()
+        self._check_global_keys()
         compared = [report for report in reports if report.digest is not None]
         if not compared:
             self._notes.append(
@@ -219,6 +222,14 @@ class Verifier:
                     )
                     self._broken("remote_write", partition, f"{detail}, which holds no such write")
 
+    def _check_global_keys(self) -> None:
+        """One success under each, and no claim that its home does not hold."""
+        for partition, detail in second_successes(found.keys for found in self._found.values()):
+            self._broken("second_success", partition, detail)
+        read = {partition: (found.keys, found.next_seq) for partition, found in self._found.items()}
+        for partition, detail in unfounded_claims(read):
+            self._broken("claim", partition, detail)
+
 
 def _lost_job(deployment: Deployment, value: bytes | None, found: PartitionChecks) -> str | None:
     """What a jobs record is that no event accounts for."""
@@ -240,6 +251,13 @@ def _lost_command(deployment: Deployment, value: bytes | None, found: PartitionC
             return None  # it leaves no event, unless it finds a deadlock
         if isinstance(body, e.ResourceReply) or (isinstance(body, e.ResourceRequest) and body.op != SAVE):
             return None  # an attempt that is over takes no reply in, and a load leaves nothing but its reply
+        if isinstance(body, e.ClaimReply | e.ClaimRequest) or (
+            isinstance(body, e.SettleRequest) and body.outcome != DONE
+        ):
+            return None  # a claim may be given up while it waits
+        if isinstance(body, e.SettleRequest):
+            known = body.request_id in found.keys.settled or body.request_id in found.decided
+            return None if known else f"a success that job {record.job_id} has told of"
         if isinstance(body, e.ResourceRequest):
             known = body.request_id in found.decided or record.causation_id in found.decided
             return None if known else f"a request of job {record.job_id}"

@@ -60,7 +60,7 @@ class Attempts:
         self.waits = WaitQueues(self.queues)
         self.deadlocks = Deadlocks(deployment, self.waits, wake, options.deadlock_after)
         self.leases = Leases(self.waits, wake, self.deadlocks)
-        self.remote = Remote(deployment, self.touched, self.deadlocks)
+        self.remote = Remote(deployment, self.touched, wake, self.deadlocks)
         self.holds = Holds(self.queues, self.requeue)
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()
@@ -270,11 +270,8 @@ class Attempts:
     def _cancel(self, run: Run, body: e.CancelRequested, over: bool) -> None:
         doubts = self._doubts(run, "the job was cancelled in the middle of the call")
         if not doubts and over:
-            self._end(
-                run,
-                (e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail"),),
-                s.CANCELLED,
-            )
+            cancelled = e.Event(e.JobCancelled(body.reason, body.actor, body.command_id), status="fail")
+            self._end(run, (cancelled,), s.CANCELLED)
             return
         if doubts:
             doubt = doubts[0].body
@@ -327,7 +324,7 @@ class Attempts:
     def _end(self, run: Run, events: tuple[e.Event, ...], outcome: str) -> None:
         run.flush()
         self.leases.end_run(run)
-        self.remote.end_run(run)
+        self.remote.end_run(run, events)
         run.close()
         run.flush(events)
         self._dirty.discard(run)

@@ -17,6 +17,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.deadlock import BadPath
 from rewindq.engine.core.doubt import answer_refusal, decide_resolve
+from rewindq.engine.core.global_keys import is_global
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
@@ -42,6 +43,7 @@ from .unknown import UnknownTypes
 DUE_MAX = DURATION_MAX_US + 86_400 * 1_000_000
 #: Original bytes kept inside an investigation entry; larger ones go to the blob store, or are cut and said to be.
 ORIGINAL_MAX = 16 * 1024
+_CLAIMS = (e.ClaimRequest, e.ClaimReply, e.SettleRequest)
 
 
 class Taken(NamedTuple):
@@ -103,6 +105,9 @@ class Intake:
                 self.remote.deadlocks.take(owner, decoded, body)
             except BadPath as error:
                 return self._park(owner, record, f"holds a probe whose way cannot be read: {error}")
+            return Taken(None, ())
+        if isinstance(body, _CLAIMS) and record.topic == self._topics.commands and self.remote is not None:
+            self.remote.claims.take(owner, decoded, decoded.events[0], body)
             return Taken(None, ())
         if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
             return self._rewound(owner, job_id, body)
@@ -319,6 +324,9 @@ class Intake:
 
     def _resolve(self, owner: Owner, job_id: str, body: e.ResolveCommand) -> Taken:
         """An effect's outcome on a person's word; on the trace of the job that started the call last."""
+        keys = self.remote.claims.keys if self.remote is not None and is_global(body.key) else None
+        if keys is not None and keys.resolve(owner, job_id, body, self._answer_refusal(body)):
+            return Taken(None, ())
         known = owner.states.idempotency_at(body.key)
         holder = job_id if known is None else known[1].job_id
         head, job = owner.states.head(holder), owner.states.job(holder)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from rewindq.engine.runtime.context import Aggregate
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.leasing import LeaseHandle
 
+from .claims import Claims
 from .deadlocks import Deadlocks
 from .owner import About, Owner
 from .run import Run
@@ -69,7 +70,14 @@ class _Away:
 class Remote:
     """Requests of a worker's running attempts. Everything here runs in the event loop."""
 
-    def __init__(self, deployment: Deployment, touched: Callable[[Run], None], deadlocks: Deadlocks) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        touched: Callable[[Run], None],
+        wake: Callable[[], None],
+        deadlocks: Deadlocks,
+    ) -> None:
+        self.claims = Claims(deployment, wake)
         self.deadlocks = deadlocks
         self._deployment = deployment
         self._touched = touched
@@ -145,8 +153,9 @@ class Remote:
         now = run.clock.monotonic()
         return any(away.pending.run is run and not away.valid(now) for away in self._away.values())
 
-    def end_run(self, run: Run) -> None:
-        """Gives back what an ended attempt holds or waits for. Call before the attempt's last events are decided."""
+    def end_run(self, run: Run, events: Iterable[e.Event]) -> None:
+        """Gives back what an ended attempt holds or waits for. Call before `events`, its last ones, are decided."""
+        self.claims.end_run(run, events)
         if self._away:
             for away in [one for one in self._away.values() if one.pending.run is run]:
                 self._give_back(away)

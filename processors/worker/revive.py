@@ -53,7 +53,9 @@ def _lost(owner: Owner, job_id: str, app: App, attempts: Attempts, intake: Intak
     max_lost = job_type.max_lost if job_type is not None else MAX_LOST
     events = decide_lost(job, max_lost, reason, undo_in(owner, job_id))
     events = with_block(events, job, head.resource, job_type is not None and job_type.blocks_key)
-    owner.append(about, (*doubts(owner.states.open_effects(job_id), "its worker was lost in the call"), *events))
+    doubted = doubts(owner.states.open_effects(job_id), "its worker was lost in the call")
+    attempts.remote.claims.end(owner, about, doubted)
+    owner.append(about, (*doubted, *events))
     if isinstance(events[-1].body, e.MovedToInvestigation):
         intake.investigate(owner, about, events[-1])
     else:

@@ -11,7 +11,9 @@ from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
+from rewindq.engine.core.claims import decide_answered
 from rewindq.engine.core.compensate import current_key
+from rewindq.engine.core.global_keys import is_global
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import hide, reveal, scrub, scrub_text
@@ -46,6 +48,9 @@ class LiveSession:
         self._deployment = attempts.deployment
         self._leases: Leases = attempts.leases
         self._remote = attempts.remote
+        self._claims = attempts.remote.claims
+        #: What the homes of global keys have answered, by step.
+        self._answers: dict[str, e.ClaimReply] = {}
         self.job_id = run.job_id
         self.attempt = run.attempt
         self.trace_id = run.head.trace_id or run.job_id
@@ -119,7 +124,11 @@ class LiveSession:
         """Performs an effect through the gate."""
         self._alive()
         self._sure_of_leases()
-        return await self._gate.perform(call)
+        try:
+            return await self._gate.perform(call)
+        finally:
+            if is_global(call.key):
+                self._claims.give_back(self._run, call.step)
 
     def current_key(self, key: str) -> str:
         """The key under which the effect is called now."""
@@ -128,17 +137,35 @@ class LiveSession:
     def decide_effect(self, request: d.EffectRequest) -> d.EffectDecision:
         """What the recorded state allows."""
         self._alive()
+        answer = self._answers.get(request.step)
+        if answer is not None:
+            return self._decided(decide_answered(answer, request, self.job_id))
+        request = self._prepared(request)
+        known = self._run.owner.states.idempotency_at(request.key)
+        holder_runs = known is not None and self._holder_runs(known[1])
+        return self._decided(d.decide_effect(known, request, self.job_id, holder_runs))
+
+    async def claim(self, request: d.EffectRequest) -> tuple[d.EffectRequest, d.EffectDecision]:
+        """What the home of a global key allows, and the request under the key that it names."""
+        request = self._prepared(request)
+        answer = self._answers[request.step] = await self._claims.ask(self._run, request)
+        self._sure_of_leases()
+        request = request._replace(key=answer.key)
+        return request, self.decide_effect(request)
+
+    def _prepared(self, request: d.EffectRequest) -> d.EffectRequest:
+        """The request as it is recorded."""
         if self._run.secrets and request.meta is not None:
             request = request._replace(meta=scrub(request.meta, self._run.secrets))
         if request.compensation is not None:
             request = self._with_compensation(request, request.compensation)
         self._run.settle(request.key)
-        states = self._run.owner.states
-        unstable = d.unstable_key(states.open_effects(self.job_id), request)
+        unstable = d.unstable_key(self._run.owner.states.open_effects(self.job_id), request)
         if unstable is not None:
             self._run.record(unstable)
-        known = states.idempotency_at(request.key)
-        decision = d.decide_effect(known, request, self.job_id, known is not None and self._holder_runs(known[1]))
+        return request
+
+    def _decided(self, decision: d.EffectDecision) -> d.EffectDecision:
         if isinstance(decision, d.Answered):
             self._run.record(decision.skipped)
         elif isinstance(decision, d.Refused) and decision.event is not None:
@@ -208,9 +235,11 @@ class LiveSession:
     def _outcome(self, request: d.EffectRequest, body: e.Body, status: e.Status) -> None:
         if self._run.closed and self._run.overdue is None:
             raise AttemptEnded("the attempt ended while the call was under way")
-        self._run.record(
-            e.Event(body, step=request.step, status=status, side_effect=request.name, elapsed=self._elapsed())
-        )
+        event = e.Event(body, step=request.step, status=status, side_effect=request.name, elapsed=self._elapsed())
+        if is_global(request.key):
+            self._claims.outcome(self._run, event)
+        else:
+            self._run.record(event)
         self._attempts.touched(self._run)
 
     # --- the rest ---

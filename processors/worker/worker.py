@@ -290,12 +290,12 @@ class Worker:
         for run in [r for r in self._attempts.running.values() if r.owner is owner]:
             self._attempts.abandon(run)
         self._starting = [run for run in self._starting if run.owner is not owner]
-        self._attempts.leases.drop_partition(partition)
         self._attempts.holds.drop(owner)
         self._attempts.alone.drop((partition,))
         self._scheduler.drop(partition)
-        self._attempts.waits.drop_partition(partition)
-        self._home.drop_partition(partition)
+        keys = self._attempts.remote.claims.keys
+        for kept in (self._attempts.leases, self._attempts.waits, self._home, keys):
+            kept.drop_partition(partition)
         self._attempts.queues.pop(partition, None)
         self._intake.unknown.drop(partition)
         self._attempts.limits.rates.drop(partition)
