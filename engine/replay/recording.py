@@ -12,6 +12,7 @@ from ..core.fold import head_of
 from ..core.position import Position
 from ..core.requests import LEASE, LOAD, RELEASE, RENEW, SAVE
 
+_CLAIMS = (e.ClaimRequested, e.ClaimAnswered)
 _OUTCOMES = (e.EffectSucceeded, e.EffectFailed, e.EffectInDoubt, e.EffectSkipped, e.IdempotencyConflict)
 _LEASES = (
     e.LeaseRequested,
@@ -24,7 +25,7 @@ _LEASES = (
 _WRITES = (e.StateChanged, e.WriteConflict, e.WriteFenced)
 _KINDS: tuple[tuple[tuple[type[e.Body], ...], str], ...] = (
     (_LEASES, "lease"),
-    ((*_OUTCOMES, e.EffectStarted, e.IdempotencyKeyUnstable), "effect"),
+    ((*_OUTCOMES, e.EffectStarted, e.IdempotencyKeyUnstable, *_CLAIMS), "effect"),
     (_WRITES, "save"),
     ((e.DecisionRecorded,), "decision"),
     ((e.CacheRead,), "cache"),
@@ -40,7 +41,9 @@ _EXTERNAL: dict[type[e.Body], str] = {
     e.JobCancelled: "cancelled",
 }
 _END_BODIES: tuple[type[e.Body], ...] = (e.JobSucceeded, e.AttemptFailed, *_EXTERNAL)
-_NO_STEP: tuple[type[e.Body], ...] = (*_END_BODIES, e.DivergenceFound, e.JobFailed, e.MovedToInvestigation)
+#: What a home of global keys decides stands on the trace of whoever asked, and is no step of it.
+_AT_HOME = (e.KeyClaimed, e.KeySettled)
+_NO_STEP: tuple[type[e.Body], ...] = (*_END_BODIES, *_AT_HOME, e.DivergenceFound, e.JobFailed, e.MovedToInvestigation)
 #: Failures that the queue decided, not the handler: a time-out, a lease or partition that was lost.
 _QUEUE_ENDS = ("StepLost", "AttemptEnded")
 
@@ -101,6 +104,11 @@ class Step:
         return None if newest is None or isinstance(newest.body, e.EffectStarted) else newest
 
     @property
+    def claim(self) -> Occurred | None:
+        """What the home of the effect's global key answered, None for other keys and before it answered."""
+        return self.find(e.ClaimAnswered)
+
+    @property
     def first_answer(self) -> Occurred | None:
         """What the home of a resource elsewhere answered, None while it was only asked."""
         return next((at for at in self.events if isinstance(at.body, e.RemoteAnswered)), None)
@@ -111,7 +119,7 @@ class Step:
         if self.find(e.RemoteRequested) is not None:
             answered = self.first_answer or self.find(e.DeadlockDetected)
             return None if answered is None else answered.seq
-        if self.kind == "effect":
+        if self.kind == "effect" and self.find(e.EffectStarted, *_OUTCOMES) is not None:
             return None if self.outcome is None else self.outcome.seq
         if self.kind == "lease":
             answered = next((at for at in self.events if not isinstance(at.body, e.LeaseRequested)), None)
@@ -125,7 +133,7 @@ class Step:
         return {**shown, "digest": digest} if digest is not None else shown
 
     def _digest(self) -> str | None:
-        started, changed = self.find(e.EffectStarted), self.find(e.StateChanged)
+        started, changed = self.find(e.EffectStarted, e.ClaimRequested), self.find(e.StateChanged)
         decided, child = self.find(e.DecisionRecorded), self.find(e.ChildEnqueued)
         if started is not None:
             return str(started.body.request_digest)

@@ -139,6 +139,8 @@ def in_doubt(attempt: Attempt) -> list[dict[str, Any]]:
         at = step.outcome
         if step.kind != "effect" or (at is not None and not isinstance(at.body, e.EffectInDoubt)):
             continue
+        if at is None and step.find(e.EffectStarted) is None:
+            continue  # a claim that came to no call
         reason = "no outcome was recorded" if at is None else at.body.reason
         found.append({"step": step.name, "key": step.events[-1].body.key, "reason": reason})
     return found

@@ -12,11 +12,12 @@ from ..core import events as e
 from ..core import state as s
 from ..core import values
 from ..core.aggregate import DELETE, split_changes
+from ..core.claims import decide_answered
 from ..core.compensate import same_intent
 from ..core.partitioner import partition_for
 from ..core.secrets import reveal, scrub
 from ..effects.errors import AttemptEnded, BadStep, EffectBlocked, StepError
-from ..effects.gate import Block, EffectCall, Gate, Recorded, Substitute, Verdict
+from ..effects.gate import Block, EffectCall, Gate, Recorded, Substitute, Verdict, refusal
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
 from ..ports.store import View
@@ -203,7 +204,8 @@ class ReplaySession:
             self.request_differs(call, request, recorded)
             return self.without_answer(call, "the recording has another request for this step")
         self._check_key(step, request)
-        return self.answer(call, step)
+        refused = self._refused_by_home(call, request, step)
+        return self.answer(call, step) if refused is None else Recorded(None, refused)
 
     def masked(self, request: d.EffectRequest) -> d.EffectRequest:
         """The request without the payload's secrets in what people see of it."""
@@ -224,11 +226,15 @@ class ReplaySession:
 
     def recorded_request(self, step: Step) -> tuple[str, bytes | None] | None:
         """The request's digest and its short form, as far as the past knows them."""
-        conflict, started = step.find(e.IdempotencyConflict), step.find(e.EffectStarted)
+        conflict, started, claimed = (
+            step.find(kind) for kind in (e.IdempotencyConflict, e.EffectStarted, e.ClaimRequested)
+        )
         if conflict is not None:
             return str(conflict.body.got_digest), None
         if started is not None:
             return str(started.body.request_digest), started.body.request
+        if claimed is not None:
+            return str(claimed.body.request_digest), None
         at = step.outcome
         digest = None if at is None else request_digest_at(self.setting.view, at.body.key, at.seq)
         return None if digest is None else (digest, None)
@@ -277,6 +283,18 @@ class ReplaySession:
         if self.matcher.knows(call.step) or attempt.failed_step != call.step or attempt.end is None:
             return None
         self.alive()
+        return answers.attempt_refusal(call.step, attempt.end.body, call.function)
+
+    def _refused_by_home(self, call: EffectCall, request: d.EffectRequest, step: Step) -> StepError | None:
+        """The refusal of a global key's home, or the failure to find out what became of its call."""
+        if step.claim is None or step.find(e.EffectStarted) is not None or step.outcome is not None:
+            return None
+        decision = decide_answered(step.claim.body, request, self.job_id)
+        if isinstance(decision, d.Refused):
+            return refusal(decision, call.step)
+        attempt = self.setting.attempt
+        if attempt.failed_step != call.step or attempt.end is None:
+            return None
         return answers.attempt_refusal(call.step, attempt.end.body, call.function)
 
     # --- the rest -----------------------------------------------------------------------------------------------
