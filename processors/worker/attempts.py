@@ -29,7 +29,6 @@ from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 
 from .alone import Alone
 from .compensating import CompensatingSession, is_compensating, undo_in
-from .deadlocks import Deadlocks
 from .holds import Holds
 from .intake import Intake, Taken, payload_bytes
 from .leases import Leases
@@ -58,9 +57,8 @@ class Attempts:
         self.queues: dict[int, ReadyQueue] = {}
         self.timers: dict[int, Timers] = {}
         self.waits = WaitQueues(self.queues)
-        self.deadlocks = Deadlocks(deployment, self.waits, wake, options.deadlock_after)
-        self.leases = Leases(self.waits, wake, self.deadlocks)
-        self.remote = Remote(deployment, self.touched, wake, self.deadlocks)
+        self.leases = Leases(deployment, self.waits, wake, options.deadlock_after)
+        self.remote = Remote(deployment, self.touched, wake, self.leases.deadlocks)
         self.holds = Holds(self.queues, self.requeue)
         self.running: dict[str, Run] = {}
         self.by_type: Counter[str] = Counter()

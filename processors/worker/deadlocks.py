@@ -79,7 +79,7 @@ class _Waiting:
 
 
 class Deadlocks:
-    """Edge chasing of one worker. Everything here runs in the event loop. `home` is set by the worker."""
+    """Edge chasing of one worker. Everything here runs in the event loop."""
 
     def __init__(
         self,
@@ -91,7 +91,6 @@ class Deadlocks:
         """A request sends its first probe `after` seconds. Raises ValueError where that is no time."""
         if not after > 0:
             raise ValueError(f"deadlock_after must be above 0 seconds, got {after!r}")
-        self.home: Home | None = None
         self._deployment = deployment
         self._waits = waits
         self._wake = wake
@@ -130,20 +129,25 @@ class Deadlocks:
 
     # --- edges, each where it is known ---
 
-    def take(self, owner: Owner, record: e.EventRecord, body: e.LeaseProbe) -> None:
-        """Takes a probe on, unless it comes from a worker that was replaced. Raises BadPath."""
+    def take(self, owner: Owner, record: e.EventRecord, body: e.LeaseProbe, home: Home) -> str | None:
+        """Takes a probe on, unless it comes from a worker that was replaced. Why it cannot be read, None: it can."""
         owner.heard(record.lamport)
+        try:
+            path = decode_path(body.path)
+        except BadPath as error:
+            return f"holds a probe whose path cannot be read: {error}"
         if record.epoch < owner.states.peers.get(body.from_partition, 0):
-            return
-        path = decode_path(body.path)
+            return None
         if body.stage == HOME:
-            self._at_home(owner, body.probe, path)
+            if home.waits(owner, path[-1].request_id):
+                self._at_home(owner, body.probe, path)
         elif body.stage == HOLDER:
             self._at_holder(owner, body.probe, path, body.holder or "")
         elif body.stage == VICTIM:
             self._at_victim(owner, path)
         else:
-            raise BadPath(f"its stage is {body.stage!r}, and there are {HOME}, {HOLDER}, {VICTIM}")
+            return f"holds a probe at stage {body.stage!r}, and there are {HOME}, {HOLDER}, {VICTIM}"
+        return None
 
     def _to_home(self, owner: Owner, probe: str, path: Path) -> None:
         home = partition_for(path[-1].waits.encode(), self._deployment.partitions)
@@ -153,16 +157,12 @@ class Deadlocks:
             self._send(owner, home, e.LeaseProbe(HOME, probe, owner.partition, encode_path(path)), path)
 
     def _at_home(self, owner: Owner, probe: str, path: Path) -> None:
-        """Who holds what the path's last one waits for, if it still does?"""
-        last = path[-1]
-        if last.partition == owner.partition:
-            waits = self._find(owner, last) is not None
-        else:
-            waits = self.home is not None and self.home.waits(owner, last.request_id)
-        holder = self._waits.holder(Place(owner.partition, last.waits)) if waits else None
+        """Who holds what the path's last one waits for?"""
+        resource = path[-1].waits
+        holder = self._waits.holder(Place(owner.partition, resource))
         if holder is None:
             return
-        lent = owner.states.lent(last.waits)
+        lent = owner.states.lent(resource)
         partition = owner.partition if lent is None else lent.partition
         if partition == owner.partition:
             self._at_holder(owner, probe, path, holder)

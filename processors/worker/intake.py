@@ -15,7 +15,6 @@ from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
-from rewindq.engine.core.deadlock import BadPath
 from rewindq.engine.core.doubt import answer_refusal, decide_resolve
 from rewindq.engine.core.global_keys import is_global
 from rewindq.engine.core.names import valid_job_id
@@ -100,12 +99,9 @@ class Intake:
         if isinstance(body, e.ResourceReply) and record.topic == self._topics.commands and self.remote is not None:
             self.remote.take(owner, decoded, decoded.events[0], body)
             return Taken(None, ())
-        if isinstance(body, e.LeaseProbe) and record.topic == self._topics.commands and self.remote is not None:
-            try:
-                self.remote.deadlocks.take(owner, decoded, body)
-            except BadPath as error:
-                return self._park(owner, record, f"holds a probe whose way cannot be read: {error}")
-            return Taken(None, ())
+        if isinstance(body, e.LeaseProbe) and record.topic == self._topics.commands and self.remote and self.home:
+            unreadable = self.remote.deadlocks.take(owner, decoded, body, self.home)
+            return Taken(None, ()) if unreadable is None else self._park(owner, record, unreadable)
         if isinstance(body, _CLAIMS) and record.topic == self._topics.commands and self.remote is not None:
             self.remote.claims.take(owner, decoded, decoded.events[0], body)
             return Taken(None, ())

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rewindq.engine.core import events as e
 from rewindq.engine.effects.errors import AttemptEnded, LeaseUnavailable
+from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.leasing import LeaseHandle
 
 from .deadlocks import Deadlocks
@@ -53,9 +54,12 @@ class _Waiter:
 class Leases:
     """Explicit leases of one worker, by (partition, resource)."""
 
-    def __init__(self, waits: WaitQueues, wake: Callable[[], None], deadlocks: Deadlocks) -> None:
+    def __init__(
+        self, deployment: Deployment, waits: WaitQueues, wake: Callable[[], None], deadlock_after: float
+    ) -> None:
+        """A lease that was waited for over `deadlock_after` seconds makes it look for a deadlock."""
+        self.deadlocks = Deadlocks(deployment, waits, wake, deadlock_after)
         self._waits = waits
-        self._deadlocks = deadlocks
         self._wake = wake
         self._held: dict[tuple[int, str], _Held] = {}
 
@@ -82,7 +86,7 @@ class Leases:
         waiter = _Waiter(run)
         self._waits.join(place, waiter)
         try:
-            with self._deadlocks.watch(run, step, resource, waiter.granted):
+            with self.deadlocks.watch(run, step, resource, waiter.granted):
                 async with asyncio.timeout(wait):
                     await waiter.granted
         except TimeoutError as error:

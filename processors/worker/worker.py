@@ -77,7 +77,6 @@ class Worker:
         self._home = Home(deployment, self._attempts.waits, self.wake)
         self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._clocks = Clocks(deployment)
-        self._attempts.deadlocks.home = self._home
         self._order: deque[int] = deque()
 
     # --- life ---

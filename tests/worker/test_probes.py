@@ -80,7 +80,7 @@ def test_a_probe_is_taken_on_only_while_its_edge_stands(
 
 @pytest.mark.parametrize(
     ("stage", "path", "why"),
-    [(HOME, b"[]", "0 links"), (HOME, b"\xff", "malformed"), ("elsewhere", None, "its stage is 'elsewhere'")],
+    [(HOME, b"[]", "0 links"), (HOME, b"\xff", "malformed"), ("elsewhere", None, "a probe at stage 'elsewhere'")],
 )
 def test_a_probe_that_cannot_be_read_is_put_under_investigation(
     tmp_path: Path, stage: str, path: bytes | None, why: str
