@@ -1,10 +1,10 @@
 """JSON that people and other programs hand in, read strictly.
 
 RFC 8259 in UTF-8, and beyond its grammar refused: a key that stands twice in an object, NaN and Infinity,
-numbers too large for a float (or of more digits than Python reads), lone surrogates, nesting over 64 levels.
-Every refusal has line and column. Numbers with a fraction or an exponent become floats, all others ints of
-their exact value. Nothing is read into the value: a `$decimal` in the text is a plain key (`values.decode`
-reads what `values.encode` wrote).
+numbers too large for a float or of more digits than it keeps (nor an int of more than Python reads), lone surrogates,
+nesting over 64 levels. Every refusal has line and column. Numbers with a fraction or an exponent become floats, all
+others ints of their exact value. Nothing is read into the value: a `$decimal` in the text is a plain key
+(`values.decode` reads what `values.encode` wrote).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
 from .refused import DEPTH_MAX, JsonRefused
@@ -64,7 +65,17 @@ def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
         raise _Suspect("a number is too large")
+    if not _kept(digits, number):
+        raise _Suspect("a number has more digits than a float keeps")
     return number
+
+
+def _kept(digits: str, number: float) -> bool:
+    """Whether the float that was read is the number that was written: `1.10` is, forty digits are not."""
+    try:
+        return Decimal(digits) == Decimal(repr(number))
+    except InvalidOperation:  # an exponent beyond all bounds
+        return False
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -136,7 +147,11 @@ def _number_refusal(part: str) -> str | None:
         number = float(part) if re.search("[.eE]", part) else int(part)
     except ValueError:
         return f"{shown} has too many digits ({len(part)})"
-    return f"{shown} is too large for a float" if isinstance(number, float) and math.isinf(number) else None
+    if isinstance(number, int):
+        return None
+    if math.isinf(number):
+        return f"{shown} is too large for a float"
+    return None if _kept(part, number) else f"{shown} has more digits than a float keeps; write it as text"
 
 
 def _at(text: str, position: int, reason: str) -> JsonRefused:

@@ -65,8 +65,11 @@ def encode(value: Any) -> bytes:
 
 
 def encode_plain(value: Any) -> bytes:
-    """`plain(value)` as canonical JSON without tags, for readers that know the types. Raises ValueRefused."""
-    return _quick(value) or _to_json(plain(value)).encode()
+    """`plain(value)` as canonical JSON without tags, for readers that know the types. Raises ValueRefused.
+
+    Bytes are refused: JSON has none, and a model that reads text into bytes does not know of base64.
+    """
+    return _quick(value) or _to_json(_walk(value, "", 1, _readable, escape=False)).encode()
 
 
 def decode(data: bytes) -> Any:
@@ -202,6 +205,12 @@ def _tagged(value: Any, path: str) -> dict[str, Any]:
         if isinstance(value, kind):
             return {tag: write(value, path)}
     raise _unknown(value, path)
+
+
+def _readable(value: Any, path: str) -> Any:
+    if isinstance(value, bytes):
+        raise ValueRefused(path, "JSON has no bytes: give a model that says how it reads them, or base64 as text")
+    return _shown(value, path)
 
 
 def _shown(value: Any, path: str) -> Any:

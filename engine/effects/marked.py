@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..core.secrets import MASK
+from ..core.values import ValueRefused
 
 
 def is_marked(field: FieldInfo) -> bool:
@@ -27,7 +29,7 @@ _SCALARS = frozenset({str, int, float, bool, bytes, NoneType, Decimal, datetime,
 
 def dumped(model: BaseModel) -> Any:
     """A model's JSON form without its secrets, wherever they are nested."""
-    shown = model.model_dump(mode="json")
+    shown = json_form(model)
     return shown if _is_flat(type(model)) else _masked(model, shown)
 
 
@@ -43,6 +45,33 @@ def _is_scalar(annotation: Any) -> bool:
     if get_origin(annotation) in (Union, UnionType):
         return all(map(_is_scalar, get_args(annotation)))
     return annotation in _SCALARS
+
+
+def json_form(model: BaseModel) -> Any:
+    """A model's JSON form, secrets masked as pydantic does. Raises ValueRefused, with the path, where it has none."""
+    try:
+        return model.model_dump(mode="json")
+    except ValueError as error:  # of pydantic's, or of bytes that are no UTF-8
+        path = _path_of_bytes(model, "")
+        if path is None:
+            raise ValueRefused("", f"{type(model).__name__} has no JSON form: {error}") from error
+        reason = "these bytes are no UTF-8, which is how its model writes bytes into JSON"
+        advice = "give it ConfigDict(ser_json_bytes='base64', val_json_bytes='base64')"
+        raise ValueRefused(path, f"{reason}: {advice}") from error
+
+
+def _path_of_bytes(value: Any, path: str) -> str | None:
+    """Where the first bytes stand that are no UTF-8."""
+    if isinstance(value, bytes):
+        return path if value.decode("utf-8", "replace").encode() != value else None
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, BaseModel):
+        parts = ((name, getattr(value, name, None)) for name in type(value).model_fields)
+    elif isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    return next((found for at, one in parts if (found := _path_of_bytes(one, f"{path}/{at}")) is not None), None)
 
 
 def _masked(value: Any, shown: Any) -> Any:

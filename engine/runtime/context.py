@@ -23,8 +23,9 @@ from ..core.secrets import holds_secret, scrub_text
 from ..core.times import BadTime, are_seconds, duration_us
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
-from ..effects.marked import dumped
+from ..effects.marked import dumped, json_form
 from .leasing import HeldLease, Lease, LeaseHandle, in_order
+from .read_back import check_read_back
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -336,15 +337,17 @@ class Context:
 
 
 def encode_payload(payload: BaseModel | Mapping[str, Any]) -> bytes:
-    """A payload in canonical form: plain JSON that the job type's model reads back. Raises values.ValueRefused."""
+    """A payload in canonical form: plain JSON that its model reads back as it was. Raises values.ValueRefused."""
     if isinstance(payload, BaseModel):
-        return values.encode_plain(reveal(payload))
+        data = values.encode_plain(reveal(payload))
+        check_read_back(payload, data)
+        return data
     return values.encode_plain(dict(payload))
 
 
 def reveal(model: BaseModel) -> Any:
     """A model's JSON form with its secrets in clear, for the payload itself and nothing else."""
-    return _revealed(model, model.model_dump(mode="json"))
+    return _revealed(model, json_form(model))
 
 
 def _revealed(value: Any, dumped: Any) -> Any:
