@@ -12,13 +12,14 @@ from ..blobs.folder import FolderBlobs
 from ..codec.avro import Codec
 from ..core.names import MAIN, Topics
 from ..log.opener import open_log
+from ..log.sqlite.files import NETWORK, file_system
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
 from ..ports.log import Log, TopicSpec
 from ..store import generations
 from .clock import SystemClock
 from .log_time import LogTime
-from .settings import Settings
+from .settings import Settings, SettingsError
 
 #: Submissions, commands and investigation entries stay readable this long; events stay.
 INPUT_RETENTION_MS = 30 * 86400 * 1000
@@ -86,6 +87,16 @@ class Deployment:
             + [TopicSpec(topics.snapshots, count, compact=True), TopicSpec(topics.branches, 1, compact=True)]
             + [TopicSpec(topics.clock, 1, CLOCK_RETENTION_MS)]
         )
+
+    def check_state_folder(self) -> None:
+        """Raises SettingsError where a worker's stores would lie on a network file system."""
+        folder = Path(self.settings.state_dir)
+        kind = file_system(folder)
+        if kind in NETWORK:
+            raise SettingsError(
+                f"state folder {folder.absolute()} lies on a network file system ({kind}), where a store may be opened "
+                "twice whatever its locks say: name a local disk with --state-dir; stores are rebuilt from the log"
+            )
 
     def large(self, data: bytes | None) -> tuple[bytes | None, str | None]:
         """A body as `(inline, reference)`: over the limit it goes to the blob store. Raises BodyTooLarge."""

@@ -26,6 +26,10 @@ class StoreAhead(Exception):
     """The store reflects more than its log holds: another log, or one that lost records. It is refused."""
 
 
+class StoreOutdated(StoreAhead):
+    """The store was written by an older version, whose records mean something else: it is to be rebuilt."""
+
+
 class PartitionTopics(NamedTuple):
     """The two topics that hold a partition's events, and which partition of them."""
 
@@ -148,6 +152,8 @@ def check_positions(log: Log, source: PartitionTopics, store: Store) -> Position
         return Positions(offsets={}, fences={}, log_identity=identity)
     if positions.log_identity != identity:
         raise StoreAhead(f"the store was made from log {positions.log_identity}, this is log {identity}")
+    if positions.state_format < STATE_FORMAT:
+        raise StoreOutdated(f"the store has state format {positions.state_format}, this version writes {STATE_FORMAT}")
     if positions.state_format != STATE_FORMAT:
         raise StoreAhead(f"the store has state format {positions.state_format}, this version writes {STATE_FORMAT}")
     for topic in (source.lifecycle, source.domain):

@@ -51,13 +51,21 @@ def open_current(folder: Path, *, branch: str, partition: int) -> Store:
         try:
             return opener.open_store(str(generation), branch=branch, partition=partition, create=False)
         except StoreDamaged as error:
-            kept = opener.set_aside(str(generation))
-            log.warning("store set aside", kept=kept, reason=str(error))
-            _begin_empty(folder, _number(generation) + 1, branch, partition)
+            begin_anew(generation, str(error), branch=branch, partition=partition)
         except StoreError:
             if generation == current(folder):
                 raise
             # Another process has gone on in a later one meanwhile.
+
+
+def begin_anew(generation: Path, reason: str, *, branch: str, partition: int) -> None:
+    """Sets a generation, which nobody may have open, aside, and begins an empty one after it.
+
+    Raises StoreInUse, StoreError.
+    """
+    kept = opener.set_aside(str(generation))
+    log.warning("store set aside", kept=kept, reason=reason)
+    _begin_empty(generation.parent, _number(generation) + 1, branch, partition)
 
 
 def succeed(folder: Path) -> None:
@@ -145,6 +153,8 @@ def _numbers(folder: Path) -> list[int]:
         return [number for found in folder.iterdir() if (number := _number(found))]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise StoreError(f"store {folder} cannot be read: {error}: check the folder and its permissions") from error
 
 
 def _number(generation: Path) -> int:

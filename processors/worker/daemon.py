@@ -65,6 +65,7 @@ def run_worker(settings: Settings, options: DaemonOptions, reports: IO[str] | No
     gc.set_threshold(*GC_THRESHOLDS)
     with Deployment.open(settings) as deployment:
         deployment.ensure_topics()
+        deployment.check_state_folder()
         keeping = check_keeping(deployment)
         if settings.keep_keys is not None:
             (log.info if keeping.ok else log.warning)("effects' keys expire", policy=keeping.told)

@@ -22,7 +22,7 @@ from rewindq.engine.ports.store import Store, StoreInUse
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.quarantines import queued_commands
-from rewindq.engine.runtime.recover import PartitionTopics, Tail
+from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, StoreOutdated, Tail
 from rewindq.engine.store import generations
 
 from .owner import Owner, fence
@@ -60,9 +60,8 @@ def take_over(
     Raises Fenced when the partition has passed on meanwhile, StoreAhead when a person has to act.
     """
     topics = deployment.topics
-    store = _open(deployment, partition, pause)
+    store, tail, events = _open_and_fold(deployment, partition, pause)
     try:
-        tail, events = _fold(deployment, partition, store)
         taken = _taken(deployment, partition, tail)
         for _ in range(FENCE_TRIES):
             epoch = tail.merge.epoch + 1
@@ -119,6 +118,27 @@ def _open(deployment: Deployment, partition: int, pause: Callable[[float], objec
                 waited = 0.0
             pause(0.05)
             waited += 0.05
+
+
+def _open_and_fold(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> tuple[Store, Tail, int]:
+    """The store, caught up with the log; the number of events that took. One of an older format is rebuilt."""
+    while True:
+        store = _open(deployment, partition, pause)
+        place = generations.current(deployment.partition_folder(partition))
+        try:
+            return store, *_fold(deployment, partition, store)
+        except StoreOutdated as error:
+            store.close()
+            generations.begin_anew(place, f"{error}: it is rebuilt from the log", branch="", partition=partition)
+        except StoreAhead as error:
+            store.close()
+            raise StoreAhead(
+                f"{error}. Store {place} was left as it is: name the state folder that belongs to this log "
+                f"(--state-dir), or, if the log is the right one, move {place} away; it is rebuilt from the log"
+            ) from error
+        except BaseException:
+            store.close()
+            raise
 
 
 def _fold(deployment: Deployment, partition: int, store: Store) -> tuple[Tail, int]:

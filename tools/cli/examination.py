@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rewindq.engine.core.times import format_time
 from rewindq.engine.log.sqlite import holder, journal
-from rewindq.engine.log.sqlite.files import file_system
+from rewindq.engine.log.sqlite.files import NETWORK, file_system
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import AppError, load_app
 from rewindq.engine.runtime.deployment import Deployment, NotCreated
@@ -33,7 +33,6 @@ FREE_BYTES_MIN = 1 << 30
 CLOCK_BEHIND_US = 2_000_000
 #: A commit holds the log's write lock for milliseconds.
 WRITE_LOCK_S = 3.0
-_LOCAL_ONLY = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "fuse.sshfs", "fuse.s3fs")
 
 
 class Check(NamedTuple):
@@ -159,7 +158,7 @@ def _of_folders(settings: Settings) -> Iterator[Check]:
 def _folder(name: str, folder: Path, option: str, *, local: bool = True) -> Check:
     there = _existing(folder)
     kind = file_system(there)
-    if local and kind in _LOCAL_ONLY:
+    if local and kind in NETWORK:
         return Check(name, False, f"{folder} is on a network file system ({kind}): name a local disk with {option}")
     try:
         with tempfile.TemporaryFile(dir=there):

@@ -135,6 +135,7 @@ def _supervise(call: Call, settings: Settings, options: DaemonOptions, processes
     load_app(options.app)  # an app that cannot be loaded is told once, here
     with Deployment.open(settings) as deployment:
         deployment.ensure_topics()
+        deployment.check_state_folder()
         check_keeping(deployment)
         partitions, tally = deployment.partitions, Tally(deployment)
 

@@ -14,8 +14,8 @@ from ...ports.log import LogUnavailable
 from . import schema
 from .errors import FAILURES, damaged, translate
 
-# SQLite's locks and shared memory do not work between machines, and on these not always on one.
-_NETWORK = {
+#: SQLite's locks and shared memory do not work between machines, and on these not always on one; nor do a store's.
+NETWORK = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "ncpfs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
 }  # fmt: skip
@@ -41,7 +41,7 @@ def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
 def refuse_network(path: Path, mounts: Path = _MOUNTS) -> None:
     """Raises LogUnavailable on a network file system."""
     kind = file_system(path, mounts)
-    if kind in _NETWORK:
+    if kind in NETWORK:
         raise LogUnavailable(
             f"log {path} lies on a network file system ({kind}), where SQLite's locks cannot be relied on: "
             "name a path on a local disk, or use a kafka:// log to share one between machines"
