@@ -9,6 +9,7 @@ from . import events as e
 from . import state as s
 from . import values
 from .aggregate import split_changes
+from .sizes import STEP_MAX, too_large
 
 
 class SaveRequest(NamedTuple):
@@ -19,6 +20,16 @@ class SaveRequest(NamedTuple):
     changes: Mapping[str, object]
     expected: int
     token: int | None
+
+
+def encode_changes(changes: Mapping[str, object]) -> tuple[bytes, tuple[str, ...]]:
+    """The fields to set as bytes, and those to remove. Raises values.ValueRefused, also for what is too large."""
+    fields, deleted = split_changes(dict(changes))
+    data = values.encode(fields)
+    size = len(data) + sum(map(len, deleted))
+    if size > STEP_MAX:
+        raise values.ValueRefused("", too_large("what is saved", size, STEP_MAX))
+    return data, deleted
 
 
 class SaveRefused(NamedTuple):
@@ -67,9 +78,8 @@ def decide_save(
             conflict, step=request.step, status="fail", resource=request.key, resource_version=current.version
         )
         return SaveRefused(event, current.version)
-    fields, deleted = split_changes(dict(request.changes))
     return e.Event(
-        e.StateChanged(current.version, values.encode(fields), deleted),
+        e.StateChanged(current.version, *encode_changes(request.changes)),
         step=request.step,
         resource=request.key,
         resource_version=current.version + 1,

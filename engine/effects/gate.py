@@ -129,7 +129,7 @@ class Journal(Protocol):
         ...
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
-        """Records the outcome."""
+        """Records the outcome. Raises values.ValueRefused when the answer cannot be kept."""
         ...
 
     def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
@@ -214,9 +214,7 @@ class Gate:
             decision = journal.decide_effect(request._replace(has_lookup=False, idempotent=True))
             assert not isinstance(decision, d.Lookup)
             if answer is not None and isinstance(decision, d.Call):
-                data = encode_answer(answer)
-                journal.succeeded(request, data, 0, "lookup")
-                return as_recorded(call.function, answer, data)
+                return self._keep(call, request, journal, answer, "lookup", 0)
         if isinstance(decision, d.Answered):
             return decode_answer(call.function, journal.answer_of(decision.record))
         if isinstance(decision, d.Refused):
@@ -239,17 +237,20 @@ class Gate:
             answer = await self._invoke(call, call.function)
         except Exception as error:
             raise self._outcome_of(call, request, journal, error, self._since(began)) from error
+        return self._keep(call, request, journal, answer, "call", self._since(began))
+
+    def _keep(
+        self, call: EffectCall, request: d.EffectRequest, journal: Journal, answer: Any, evidence: str, took: int
+    ) -> Any:
+        """Records an answer. Where it cannot be kept, the call was done all the same: that is for a person to tell."""
         try:
             data = encode_answer(answer)
+            journal.succeeded(request, data, took, evidence)
         except values.ValueRefused as error:
-            # The call was done: only its answer cannot be kept. That is a success whose answer is unknown to us.
-            journal.in_doubt(
-                request, f"the call returned, but its answer cannot be recorded: {error}", self._since(began)
-            )
+            journal.in_doubt(request, f"the call was done, but its answer cannot be recorded: {error}", took)
             raise Unresolved(
                 f"effect {call.name!r} was done, but its answer cannot be recorded: {error}", step=call.step
             ) from error
-        journal.succeeded(request, data, self._since(began), "call")
         return as_recorded(call.function, answer, data)
 
     def _outcome_of(

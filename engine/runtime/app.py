@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 from ..core.rate import Rate
 from ..core.retry import FailureClass, Retry
 from ..core.schedule import Missed
+from ..core.sizes import name_refusal
 from ..core.times import are_seconds
 from ..effects.marked import is_marked
 from .cron import BadSchedule, Cron, PeriodicJob, periodic_job
@@ -75,6 +76,9 @@ class JobType(NamedTuple):
         value = rule.format_map(_Fields(payload)) if isinstance(rule, str) else rule(payload)
         if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError(f"{what} of {self.name!r} gave {value!r}; it must be a non-empty text without NUL")
+        refusal = name_refusal(f"{what} of {self.name!r}", value)
+        if refusal is not None:
+            raise ValueError(refusal)
         return value
 
 

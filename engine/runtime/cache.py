@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+from ..core.sizes import name_refusal
 from ..effects.errors import BadStep
 from .app import App
 from .context import CacheAnswer
@@ -26,4 +27,8 @@ async def read_cache(app: App, source: str, key: str, step: str) -> CacheAnswer:
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise BadStep(f"cache source {source!r} must return (value, version) or None, got {found!r}", step=step)
     age = int(found[2] * 1000) if len(found) == 3 else None
-    return CacheAnswer(True, found[0], str(found[1]), age)
+    version = str(found[1])
+    refusal = name_refusal(f"cache source {source!r}: the version", version)
+    if refusal is not None:
+        raise BadStep(refusal, step=step)
+    return CacheAnswer(True, found[0], version, age)

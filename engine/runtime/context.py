@@ -19,7 +19,9 @@ from ..core.aggregate import aggregate_key
 from ..core.compensate import SUFFIX
 from ..core.decide import effect_key
 from ..core.global_keys import global_effect_key
+from ..core.names import valid_job_id
 from ..core.secrets import holds_secret, scrub_text
+from ..core.sizes import STEP_MAX, name_refusal, too_large
 from ..core.times import BadTime, are_seconds, duration_us
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
@@ -251,6 +253,8 @@ class Context:
         given = [one for one in (key, global_key) if one is not None]
         if not given or not all(isinstance(one, str) for one in given):
             raise BadStep(f"effect {name!r}: give key= or global_key=, a text that names this intent", step=step)
+        for one in given:
+            _writable(f"effect {name!r}: the key", one, step)
         self._refuse_secret("its key", given, step)
         try:
             own = None if key is None else effect_key(self._session.key, name, key)
@@ -262,7 +266,7 @@ class Context:
     def decide(self, name: str, value: T, **because: Any) -> T:
         """Records why the code takes a branch, and returns `value`."""
         step = self._step(name)
-        self._session.decide(step, _encode(step, value), _encode(step, because) if because else None)
+        self._session.decide(step, encode_step(step, value), encode_step(step, because) if because else None)
         return value
 
     async def cache(self, source: str, key: str) -> Any:
@@ -285,7 +289,7 @@ class Context:
     def note(self, name: str, **fields: Any) -> None:
         """Leaves something in the trace."""
         step = self._step(name)
-        self._session.note(step, _encode(step, fields))
+        self._session.note(step, encode_step(step, fields))
 
     async def enqueue(
         self,
@@ -305,6 +309,9 @@ class Context:
             raise BadStep(f"{step}: {error}", step=step) from error
         # The same on every attempt: what an earlier attempt enqueued is not enqueued again.
         child_id = job_id or f"{self._session.job_id}.{step.replace(' ', '-')}"
+        if not valid_job_id(child_id):
+            raise BadStep(f"{step}: job id {child_id!r} must be 1 to 200 printable characters; give job_id=", step=step)
+        _writable(f"{step}: the key", key or "", step)
         try:
             data = encode_payload(payload)
         except values.ValueRefused as error:
@@ -324,11 +331,7 @@ class Context:
 
     def _step(self, name: str) -> str:
         """The step's name, `#2` and so on behind it for later occurrences. Raises BadStep when it cannot be written."""
-        if not name.isascii():
-            try:
-                name.encode()
-            except UnicodeEncodeError as error:
-                raise BadStep(f"step name {name!r} holds a lone surrogate, which cannot be recorded") from error
+        _writable("step name", name)
         if self._session.secrets:
             self._refuse_secret("its name", name, scrub_text(name, self._session.secrets))
         count = self._occurrences.get(name, 0) + 1
@@ -373,8 +376,18 @@ def _key(kind: str, identity: str | int) -> str:
         raise BadStep(str(error)) from error
 
 
-def _encode(step: str, value: Any) -> bytes:
+def encode_step(step: str, value: Any) -> bytes:
+    """What a step tells the trace, as bytes. Raises BadStep for what cannot be recorded or is too large."""
     try:
-        return values.encode(dumped(value) if isinstance(value, BaseModel) else value)
+        data = values.encode(dumped(value) if isinstance(value, BaseModel) else value)
     except values.ValueRefused as error:
         raise BadStep(f"{step}: the value cannot be recorded: {error}", step=step) from error
+    if len(data) > STEP_MAX:
+        raise BadStep(f"{step}: {too_large('the value', len(data), STEP_MAX)}", step=step)
+    return data
+
+
+def _writable(what: str, name: str, step: str | None = None) -> None:
+    refusal = name_refusal(what, name)
+    if refusal is not None:
+        raise BadStep(refusal, step=step)

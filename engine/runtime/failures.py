@@ -10,9 +10,10 @@ from ..core.retry import FailureClass
 from ..core.values import ValueRefused
 from ..effects.errors import StepError
 from .app import App
+from .deployment import BodyTooLarge
 
 _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], FailureClass], ...] = (
-    ((ValidationError, ValueRefused), FailureClass.VALIDATION),
+    ((ValidationError, ValueRefused, BodyTooLarge), FailureClass.VALIDATION),
     ((TimeoutError, asyncio.TimeoutError), FailureClass.TRANSIENT),
     ((ConnectionError, InterruptedError, BlockingIOError), FailureClass.TRANSIENT),
     ((OSError,), FailureClass.DEPENDENCY),

@@ -22,7 +22,7 @@ class CompensatingSession(LiveSession):
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
         """Records the outcome."""
-        inline, ref = self._deployment.large(None if answer is None else hide(answer, self._run.secrets))
+        inline, ref = self.kept(None if answer is None else hide(answer, self._run.secrets))
         self._outcome(request, e.EffectSucceeded(request.key, inline, ref, duration_ms, evidence), "compensated")
 
     async def run(self, app: App, undo: Undo) -> None:

@@ -22,6 +22,7 @@ from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import MARKED_NAME, holds_secret, secret_texts
+from rewindq.engine.core.sizes import INPUT_MAX, too_large
 from rewindq.engine.core.times import DURATION_MAX_US
 from rewindq.engine.core.unique import Unique
 from rewindq.engine.ports.blobs import BlobMissing
@@ -73,6 +74,9 @@ class Intake:
             owner.read(record.topic, record.offset + 1)
 
     def _take(self, owner: Owner, record: Record) -> Taken:
+        size = len(record.value or b"")
+        if size > INPUT_MAX:
+            return self._park(owner, record, too_large("the record", size, INPUT_MAX))
         try:
             decoded = self._deployment.codec.decode(record.value)
             body = decoded.events[0].body if decoded.events else None

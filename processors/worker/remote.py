@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from rewindq.engine.core import events as e
 from rewindq.engine.core import values
-from rewindq.engine.core.aggregate import split_changes
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, RELEASE, RENEW, SAVE
+from rewindq.engine.core.writes import encode_changes
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, LeaseUnavailable, NoAnswer, WriteRefused
 from rewindq.engine.runtime.context import Aggregate
 from rewindq.engine.runtime.deployment import Deployment
@@ -101,8 +101,7 @@ class Remote:
         Raises WriteRefused, NoAnswer (then nobody knows whether it was written), BadStep.
         """
         try:
-            fields, deleted = split_changes(dict(changes))
-            data = values.encode(fields)
+            data, deleted = encode_changes(changes)
         except values.ValueRefused as error:
             raise BadStep(f"{step}: {error}", step=step) from error
         event = await self._ask(

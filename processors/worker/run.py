@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from rewindq.engine.core.events import CancelRequested, Event
+from rewindq.engine.core.sizes import RECORD_MAX, size_of
 from rewindq.engine.core.state import JobHead
 from rewindq.engine.ports.clock import Clock
 from rewindq.engine.runtime.app import JobType
@@ -46,6 +47,7 @@ class Run:
         self.overdue: Callable[[bool], None] | None = None
         self.cancelled: CancelRequested | None = None
         self._buffer: list[Event] = []
+        self._size = 0
         self.last_seq = owner.seq - 1
         self._requests = 0
 
@@ -60,8 +62,11 @@ class Run:
         return f"{self.job_id}/{self.attempt}/{self._requests}"
 
     def record(self, event: Event) -> None:
-        """Buffers an event that changes nothing others can see."""
+        """Buffers an event that changes nothing others can see. A full buffer is decided: records are bounded."""
         self._buffer.append(event)
+        self._size += size_of(event)
+        if self._size > RECORD_MAX:
+            self.flush()
 
     def settle(self, key: str) -> None:
         """Decides the buffer when it tells of the effect with this key: what comes next depends on it."""
@@ -73,7 +78,7 @@ class Run:
         self._buffer.extend(events)
         if not self._buffer:
             return
-        decided, self._buffer = self._buffer, []
+        decided, self._buffer, self._size = self._buffer, [], 0
         about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self.last_seq)
         self.last_seq = self.owner.append(about, decided) - 1
 

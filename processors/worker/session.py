@@ -23,7 +23,7 @@ from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.cache import read_cache
 from rewindq.engine.runtime.compensations import reference
-from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child
+from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, encode_step
 from rewindq.engine.runtime.deployment import BodyTooLarge
 from rewindq.engine.runtime.failures import classify, explain
 from rewindq.engine.runtime.kept import full_name, keep
@@ -215,8 +215,15 @@ class LiveSession:
 
     def succeeded(self, request: d.EffectRequest, answer: bytes | None, duration_ms: int, evidence: str) -> None:
         """Records the outcome."""
-        inline, ref = self._deployment.large(None if answer is None else hide(answer, self._run.secrets))
+        inline, ref = self.kept(None if answer is None else hide(answer, self._run.secrets))
         self._outcome(request, e.EffectSucceeded(request.key, inline, ref, duration_ms, evidence), "success")
+
+    def kept(self, answer: bytes | None) -> tuple[bytes | None, str | None]:
+        """An answer inline or as a reference. Raises values.ValueRefused where it is too large for both."""
+        try:
+            return self._deployment.large(answer)
+        except BodyTooLarge as error:
+            raise values.ValueRefused("", str(error)) from error
 
     def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
         """Records that the call was surely not done."""
@@ -263,7 +270,7 @@ class LiveSession:
         self._alive()
         answer = await read_cache(self._attempts.app, source, key, step)
         self._alive()
-        value = None if not answer.hit else hide(values.encode(answer.value), self._run.secrets)
+        value = None if not answer.hit else hide(encode_step(step, answer.value), self._run.secrets)
         self._record(step, e.CacheRead(source, key, answer.hit, answer.version, answer.age_ms, value))
         return answer
 

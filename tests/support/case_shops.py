@@ -1,0 +1,36 @@
+"""A `Shop` on each log: the embedded one and a real Kafka, with a namespace of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.shop import Shop
+
+from rewindq import App
+from rewindq.engine.log.kafka import open_kafka
+
+MakeShop = Callable[..., Shop]
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeShop]:
+    """Makes a shop: `make_shop(app, partitions=1)`. All are closed at the end."""
+    made: list[Shop] = []
+
+    def make(app: App, **settings: Any) -> Shop:
+        folder = tmp_path / f"shop-{len(made)}"
+        given = {"namespace": f"case-{uuid.uuid4().hex[:8]}", **settings}
+        log = None
+        if request.param == "kafka":
+            bootstrap = request.getfixturevalue("kafka_bootstrap")
+            log = open_kafka(f"kafka://{bootstrap}?session_timeout_ms=2000&transaction_timeout_ms=4000")
+        made.append(Shop(folder, app, log=log, **given))
+        return made[-1]
+
+    yield make
+    for shop in made:
+        shop.deployment.close()
