@@ -38,6 +38,7 @@ __all__ = [
     "DEPTH_MAX",
     "JsonRefused",
     "ValueRefused",
+    "check_json",
     "decode",
     "digest",
     "encode",
@@ -83,6 +84,18 @@ def decode(data: bytes) -> Any:
         return _untagged(value) if b'"$' in data else value
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueRefused("", f"these {len(data)} bytes are no value in canonical JSON: {error}") from error
+
+
+def check_json(data: bytes) -> None:
+    """Raises JsonRefused unless bytes are strict JSON (`parse_json`), which every reader understands alike."""
+    try:
+        value = _from_json(data)
+        # What is in canonical form is seen at once: a key that stood twice would have been lost.
+        if _is_json(value, 1) and _to_json(value).encode() == data:
+            return
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        pass  # told with line and column by the strict parser
+    parse_json(data)
 
 
 def digest(data: bytes) -> str:

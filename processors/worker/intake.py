@@ -17,6 +17,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.doubt import answer_refusal, decide_resolve
 from rewindq.engine.core.global_keys import is_global
+from rewindq.engine.core.inputs import names_refusal, payload_refusal
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.quarantine import decide_quarantine
@@ -88,6 +89,9 @@ class Intake:
         if owner.killers and record.topic == self._topics.jobs and record.offset in owner.killers:
             return self._deadly(owner, record, decoded)
         if isinstance(body, e.JobSubmitted) and record.topic == self._topics.jobs:
+            refusal = names_refusal(body)
+            if refusal is not None:
+                return self._park(owner, record, f"holds a submission of {job_id}, but {refusal}")
             return self._submission(owner, record, decoded, job_id, body)
         if isinstance(body, e.CancelCommand | e.RetryCommand) and record.topic == self._topics.commands:
             return self._command(owner, job_id, body)
@@ -162,6 +166,9 @@ class Intake:
         """The key, the resource and the unique key that the type's rules give, or why the payload is refused."""
         try:
             raw = payload_bytes(self._deployment, body.payload, body.payload_ref)
+            refusal = payload_refusal(raw, body)
+            if refusal is not None:
+                return body.key, None, (FailureClass.VALIDATION, refusal), None
             payload = job_type.model.model_validate_json(raw)
             resource, own = job_type.resource_of(payload), job_type.key_of(payload)
             unique = None if job_type.unique is None else self._unique(owner, job_id, job_type, payload)
