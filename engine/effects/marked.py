@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
-from uuid import UUID
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..core.secrets import MASK
-from ..core.values import ValueRefused
+from .json_form import SCALARS, holds_only, json_form
 
 
 def is_marked(field: FieldInfo) -> bool:
@@ -23,12 +18,8 @@ def is_marked(field: FieldInfo) -> bool:
     return isinstance(extra, dict) and bool(extra.get("secret"))
 
 
-#: Values of these types hold nothing that could be marked.
-_SCALARS = frozenset({str, int, float, bool, bytes, NoneType, Decimal, datetime, date, time, timedelta, UUID})
-
-
 def dumped(model: BaseModel) -> Any:
-    """A model's JSON form without its secrets, wherever they are nested."""
+    """A model's JSON form without its secrets, wherever they are nested. Raises ValueRefused."""
     shown = json_form(model)
     return shown if _is_flat(type(model)) else _masked(model, shown)
 
@@ -36,42 +27,7 @@ def dumped(model: BaseModel) -> Any:
 @lru_cache(maxsize=1024)
 def _is_flat(model: type[BaseModel]) -> bool:
     """Whether all that a model can hold are scalars without a mark, as most do: then there is nothing to mask."""
-    if model.model_config.get("extra") == "allow":
-        return False
-    return all(not is_marked(field) and _is_scalar(field.annotation) for field in model.model_fields.values())
-
-
-def _is_scalar(annotation: Any) -> bool:
-    if get_origin(annotation) in (Union, UnionType):
-        return all(map(_is_scalar, get_args(annotation)))
-    return annotation in _SCALARS
-
-
-def json_form(model: BaseModel) -> Any:
-    """A model's JSON form, secrets masked as pydantic does. Raises ValueRefused, with the path, where it has none."""
-    try:
-        return model.model_dump(mode="json")
-    except ValueError as error:  # of pydantic's, or of bytes that are no UTF-8
-        path = _path_of_bytes(model, "")
-        if path is None:
-            raise ValueRefused("", f"{type(model).__name__} has no JSON form: {error}") from error
-        reason = "these bytes are no UTF-8, which is how its model writes bytes into JSON"
-        advice = "give it ConfigDict(ser_json_bytes='base64', val_json_bytes='base64')"
-        raise ValueRefused(path, f"{reason}: {advice}") from error
-
-
-def _path_of_bytes(value: Any, path: str) -> str | None:
-    """Where the first bytes stand that are no UTF-8."""
-    if isinstance(value, bytes):
-        return path if value.decode("utf-8", "replace").encode() != value else None
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, BaseModel):
-        parts = ((name, getattr(value, name, None)) for name in type(value).model_fields)
-    elif isinstance(value, dict):
-        parts = value.items()
-    elif isinstance(value, list | tuple):
-        parts = enumerate(value)
-    return next((found for at, one in parts if (found := _path_of_bytes(one, f"{path}/{at}")) is not None), None)
+    return holds_only(model, SCALARS) and not any(map(is_marked, model.model_fields.values()))
 
 
 def _masked(value: Any, shown: Any) -> Any:

@@ -25,7 +25,8 @@ from ..core.sizes import STEP_MAX, name_refusal, too_large
 from ..core.times import BadTime, are_seconds, duration_us
 from ..effects.errors import BadStep
 from ..effects.gate import EffectCall
-from ..effects.marked import dumped, json_form
+from ..effects.json_form import json_form
+from ..effects.marked import dumped
 from .leasing import HeldLease, Lease, LeaseHandle, in_order
 from .read_back import check_read_back
 

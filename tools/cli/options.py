@@ -21,6 +21,7 @@ from rewindq.engine.runtime.settings import Settings, load_settings
 
 from .errors import exit_code
 from .output import document, error_document, tell, writing
+from .visible import VisibleConsole
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -72,8 +73,8 @@ class Call:
         self.as_json: bool = bool(given.pop("as_json", False))
         self._given = given
         width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", _WIDTH))
-        self.console = Console(width=width, highlight=False, soft_wrap=False)
-        self.progress = Console(stderr=True, highlight=False)
+        self.console = VisibleConsole(width=width, highlight=False, soft_wrap=False)
+        self.progress = VisibleConsole(stderr=True, highlight=False)
 
     def settings(self, **more: Any) -> Settings:
         """The settings, `more` counting as given on the command line. Raises SettingsError."""

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from .errors import FAILED
+from .visible import escaped, visible
 
 #: As shells report a program that a signal ended.
 INTERRUPTED = 128 + signal.SIGINT
@@ -21,8 +22,8 @@ BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 def document(data: Any) -> str:
-    """One JSON document; escaped throughout where a text holds what UTF-8 cannot."""
-    text = json.dumps(data, ensure_ascii=False)
+    """One JSON document; escaped where it would steer a terminal, and throughout where UTF-8 cannot hold a text."""
+    text = escaped(json.dumps(data, ensure_ascii=False))
     return text if text.isascii() or not _has_surrogate(text) else json.dumps(data)
 
 
@@ -38,7 +39,7 @@ def error_document(kind: str, message: str, code: int) -> str:
 def tell(text: str) -> None:
     """A line on stderr. Where stderr itself fails there is nobody left to tell."""
     with contextlib.suppress(OSError):
-        typer.echo(text, err=True)
+        typer.echo(visible(text), err=True)
 
 
 @contextlib.contextmanager
