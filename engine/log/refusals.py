@@ -28,7 +28,8 @@ def out_of_range(topic: str, partition: int, offset: int, low: int, end: int) ->
     """For a position outside of what is kept."""
     return OffsetOutOfRange(
         f"{topic}/{partition}: offset {offset} was asked for, but the log has {low} to {end}: "
-        "restore from a snapshot in that range, or choose another position"
+        "restore from a snapshot in that range, or choose another position",
+        partition,
     )
 
 

@@ -54,6 +54,10 @@ class NoSuchTopic(LogError):
 class OffsetOutOfRange(LogError):
     """A reader asked for an offset below `low` or above `end`. Names topic, partition, the offset asked and both."""
 
+    def __init__(self, message: str, partition: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+
 
 class PartitionCountMismatch(LogError):
     """A topic exists with another partition count. Names the topic and both counts."""
@@ -182,6 +186,10 @@ class Member(Protocol):
 
     def start(self, partition: int, offsets: Mapping[str, int]) -> None:
         """Begins to fetch an owned partition's input topics at these offsets (topic -> next offset)."""
+        ...
+
+    def stop(self, partition: int) -> None:
+        """Fetches nothing more of a partition, which stays owned, until `start` is called for it again."""
         ...
 
     def pause(self, partition: int, topics: Collection[str] | None = None) -> None:

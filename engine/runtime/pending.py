@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -47,6 +48,16 @@ def committed_offsets(deployment: Deployment) -> dict[tuple[str, int], int]:
     """The worker group's committed offsets by (topic, partition); empty when it never ran."""
     states = {state.name: state for state in deployment.log.groups(deployment.group)}
     return states[deployment.group].offsets if deployment.group in states else {}
+
+
+def queued_rewinds(deployment: Deployment, partition: int, start: int) -> list[e.RewindCommand]:
+    """The rewind commands on a partition's commands topic from an offset on."""
+    found = []
+    for record in read_from(deployment, deployment.topics.commands, partition, start):
+        with contextlib.suppress(UndecodableRecord):  # its owner parks it when its turn comes
+            bodies = (event.body for event in deployment.codec.decode(record.value).events)
+            found += [body for body in bodies if isinstance(body, e.RewindCommand)]
+    return found
 
 
 def read_from(deployment: Deployment, topic: str, partition: int, start: int) -> Iterator[Record]:

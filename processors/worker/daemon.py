@@ -128,6 +128,7 @@ def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:
                 CounterMetricFamily("rewindq_turns", "Commits to the log", value=now.turns),
                 CounterMetricFamily("rewindq_records", "Records appended", value=now.records),
                 GaugeMetricFamily("rewindq_partitions_owned", "Partitions owned", value=now.owned),
+                GaugeMetricFamily("rewindq_partitions_stopped", "Partitions that stand still", value=len(now.stopped)),
                 GaugeMetricFamily("rewindq_jobs_held", "Jobs held by a quarantine", value=now.held),
             ]
 
@@ -211,6 +212,7 @@ class Supervisor:
         finally:
             # Told while they still own their partitions: afterwards nobody holds anything.
             self._ended.held = sum(child.report.held for child in children)
+            self._ended.stopped = [why for child in children for why in child.report.stopped]
             self._end(children)
         self._count_killed()
         return self._ended
@@ -219,8 +221,9 @@ class Supervisor:
         self._stopping = True
 
     def _all_idle(self, children: list[_Child]) -> bool:
-        owned = sum(child.report.owned for child in children)
-        return owned >= self._partitions and all(c.report.idle or not c.report.owned for c in children)
+        assigned = [child.report.owned + len(child.report.stopped) for child in children]
+        idle = (child.report.idle or not some for child, some in zip(children, assigned, strict=True))
+        return sum(assigned) >= self._partitions and all(idle)
 
     def _replace_dead(self, children: list[_Child]) -> None:
         for place, child in enumerate(children):

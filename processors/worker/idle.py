@@ -52,11 +52,19 @@ class IdleWatch:
             for topic, offset in owner.inputs.items()
         }
         try:
-            read = await asyncio.get_running_loop().run_in_executor(None, all_read, self._log, places)
-            self._idle = read and self._nothing_here()
+            passed = await asyncio.get_running_loop().run_in_executor(None, read_to_end, self._log, places)
+            self._idle = passed is not None and self._nothing_here()
+            self._pass(places, passed or {})
         finally:
             self._asking = None
             self._wake()
+
+    def _pass(self, asked: Mapping[TopicPartition, int], passed: Mapping[TopicPartition, int]) -> None:
+        """Commits past markers: on a quiet partition, retention would else overtake an offset that points at one."""
+        for (topic, partition), end in passed.items():
+            owner = self._owners.get(partition)
+            if owner is not None and owner.inputs[topic] == asked[topic, partition]:
+                owner.read(topic, end)
 
     def _nothing_here(self) -> bool:
         if self._busy():
@@ -71,17 +79,20 @@ class IdleWatch:
         return True
 
 
-def all_read(log: Log, positions: Mapping[TopicPartition, int]) -> bool:
-    """Whether no readable record stands at or behind these offsets; transaction markers do not count."""
+def read_to_end(log: Log, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int] | None:
+    """The ends of those partitions where nothing but transaction markers stands at or behind these offsets.
+
+    None when a readable record stands there.
+    """
     behind = {place: offset for place, offset in positions.items() if offset < log.bounds(*place)[1]}
     if not behind:
-        return True
+        return {}
     ends = {place: log.bounds(*place)[1] for place in behind}
     reader = log.reader(behind)
     try:
         while any(reader.position(*place) < end for place, end in ends.items()):
             if reader.poll(1, 1.0):
-                return False
+                return None
     finally:
         reader.close()
-    return True
+    return ends

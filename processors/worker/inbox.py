@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from rewindq.engine.ports.log import LogError, Member, Record
+from rewindq.engine.ports.log import LogError, Member, OffsetOutOfRange, Record
 
 log = structlog.get_logger(__name__)
 
@@ -112,7 +112,10 @@ class Inbox:
             while not self._stop.is_set():
                 self._room.wait(0.1)
                 # Without room the membership is kept alive, and hardly anything taken in.
-                self._take_in(self._member.poll(0.1) if self._room.is_set() else self._member.poll(0.0, 1))
+                try:
+                    self._take_in(self._member.poll(0.1) if self._room.is_set() else self._member.poll(0.0, 1))
+                except OffsetOutOfRange as error:
+                    self._take_anew(error)
         except Exception as error:  # noqa: BLE001 - told to the worker, which ends by name
             self.error = error
             log.error("the log cannot be read any more", error=str(error))
@@ -139,6 +142,15 @@ class Inbox:
     def lost(self, partitions: list[int]) -> None:
         """Ownership: these are somebody else's already."""
         self._hand_over(partitions, lost=True)
+
+    def _take_anew(self, error: OffsetOutOfRange) -> None:
+        """A partition's next input is not in the log any more. Its takeover finds the place to go on, or stops it."""
+        assert self._member is not None
+        log.warning("a partition is taken over anew", partition=error.partition, reason=str(error))
+        self._member.stop(error.partition)
+        if error.partition in self._owned:
+            self.revoked([error.partition])
+            self.assigned([error.partition])
 
     def _hand_over(self, partitions: list[int], *, lost: bool) -> None:
         self._owned.difference_update(partitions)

@@ -29,7 +29,7 @@ class Report:
     """What a worker did, for its end and for metrics. `at_least`: it may be more.
 
     Of what waits now, `held` jobs wait for a quarantine's end, `blocked` ones behind a failed job, `unknown` ones for a
-    worker that knows their type.
+    worker that knows their type. `stopped` tells of each assigned partition that stands still why it does.
     """
 
     succeeded: int = 0
@@ -46,6 +46,7 @@ class Report:
     handovers: int = 0
     handover_max_s: float = 0.0
     at_least: bool = False
+    stopped: list[str] = field(default_factory=list)
 
     @property
     def processed(self) -> int:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import structlog
 
 from rewindq.engine.core import events as e
+from rewindq.engine.core.names import Topics
 from rewindq.engine.ports.log import Fenced, Turn
 from rewindq.engine.ports.store import Store, StoreInUse
 from rewindq.engine.runtime.app import LoadedApp
@@ -25,6 +26,7 @@ from rewindq.engine.runtime.quarantines import queued_commands
 from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, StoreOutdated, Tail
 from rewindq.engine.store import generations
 
+from .inputs import inputs_of
 from .owner import Owner, fence
 from .trial import STALLED_MAX, find_killers, stalled
 
@@ -57,22 +59,23 @@ def take_over(
 ) -> Taken:
     """Takes an assigned partition over. `pause(seconds)` waits between tries of a busy store.
 
-    Raises Fenced when the partition has passed on meanwhile, StoreAhead when a person has to act.
+    Raises Fenced when the partition has passed on meanwhile; InputLost, StoreAhead, GapInLog, LogDamaged or
+    OffsetOutOfRange when a person has to act.
     """
     topics = deployment.topics
     store, tail, events = _open_and_fold(deployment, partition, pause)
     try:
-        taken = _taken(deployment, partition, tail)
+        inputs = inputs_of(deployment, partition, tail.merge.epoch)
+        taken = _taken(topics, tail, inputs)
         for _ in range(FENCE_TRIES):
             epoch = tail.merge.epoch + 1
-            _append_fences(deployment, commit, partition, epoch, worker_id, taken)
+            _append_fences(deployment, commit, partition, epoch, worker_id, taken, inputs)
             events += tail.catch_up()
             won = [tail.merge.fences[topic] for topic in (topics.lifecycle, topics.domain)]
             if all(f.epoch == epoch and f.worker_id == worker_id for f in won):
                 break
         else:
             raise Fenced(f"partition {partition}: another worker took every epoch in {FENCE_TRIES} tries")
-        inputs = _inputs(deployment, partition)
         quarantines = [queued.body for queued in queued_commands(deployment, partition, inputs[topics.commands])]
         suspect = taken.stalled >= STALLED_MAX
         killers = find_killers(deployment, loaded.place, partition, inputs[topics.jobs]) if suspect else {}
@@ -98,9 +101,8 @@ def take_over(
     return Taken(owner, inputs, events, quarantines)
 
 
-def _taken(deployment: Deployment, partition: int, tail: Tail) -> e.PartitionTaken:
-    topics = deployment.topics
-    offset = _inputs(deployment, partition)[topics.jobs]
+def _taken(topics: Topics, tail: Tail, inputs: Mapping[str, int]) -> e.PartitionTaken:
+    offset = inputs[topics.jobs]
     last = tail.merge.fences[topics.lifecycle]
     return e.PartitionTaken(socket.gethostname(), os.getpid(), offset, stalled(last, offset))
 
@@ -154,22 +156,12 @@ def _append_fences(
     epoch: int,
     worker_id: str,
     taken: e.PartitionTaken,
+    inputs: Mapping[str, int],
 ) -> None:
+    """Commits the fences, and with them where the inputs go on: whoever owned a partition has committed offsets."""
     topics = deployment.topics
     appends = [
         fence(topic, partition, epoch, worker_id, taken, deployment.clock, deployment.codec)
         for topic in (topics.lifecycle, topics.domain)
     ]
-    commit(Turn(appends, {}, frozenset({partition})))
-
-
-def _inputs(deployment: Deployment, partition: int) -> dict[str, int]:
-    """Where the inputs go on: the group's committed offsets, which an operator may have set back."""
-    topics = deployment.topics
-    states = {state.name: state for state in deployment.log.groups(deployment.group)}
-    committed = states[deployment.group].offsets if deployment.group in states else {}
-    inputs = {}
-    for topic in (topics.jobs, topics.commands):
-        low, _ = deployment.log.bounds(topic, partition)
-        inputs[topic] = committed.get((topic, partition), low)
-    return inputs
+    commit(Turn(appends, {(topic, partition): offset for topic, offset in inputs.items()}, frozenset({partition})))

@@ -396,12 +396,14 @@ class Worker:
         report.blocked = sum(queue.blocked for queue in queues)
         report.unknown = sum(queue.unknown for queue in queues) + self._intake.unknown.count()
         report.held = sum(owner.states.held() for owner in self._owners.values())
+        report.stopped = list(self._takeovers.stopped.values())
         report.idle = self._idle.look()
 
     def _stuck(self, partition: int) -> int:
         return self._attempts.queues[partition].stuck
 
     def _is_busy(self) -> bool:
-        if self._commit is not None or self._takeovers or self._inbox.busy or not self._owners:
+        known = [*self._owners, *self._takeovers.stopped]
+        if self._commit is not None or self._takeovers or self._inbox.busy or not known:
             return True
-        return not self._inbox.owns_only(self._owners)
+        return not self._inbox.owns_only(known)

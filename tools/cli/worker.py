@@ -20,6 +20,7 @@ from rewindq.processors.worker.daemon import DaemonOptions, Supervisor, child_co
 from rewindq.processors.worker.report import Report, WorkerOptions
 from rewindq.processors.worker.tally import Tally
 
+from .errors import FAILED
 from .options import Call, command, log_to_stderr
 
 InstanceOption = Annotated[
@@ -100,6 +101,8 @@ def worker(
     several = processes > 1
     report = _supervise(call, settings, options, processes, instance) if several else run_worker(settings, options)
     call.show(_shown(report), lambda console: console.print(_told(report)))
+    if report.stopped:
+        raise typer.Exit(FAILED)
 
 
 def _instance(settings: Settings, given: str | None) -> str | None:
@@ -114,6 +117,7 @@ def _instance(settings: Settings, given: str | None) -> str | None:
 def _shown(report: Report) -> dict[str, Any]:
     names = ("processed", "succeeded", "failed", "retried", "held", "blocked", "unknown")
     shown: dict[str, Any] = {name: getattr(report, name) for name in names}
+    shown["stopped"] = report.stopped
     shown["handovers"] = {"count": report.handovers, "max_s": round(report.handover_max_s, 3)}
     return shown | ({"at_least": True} if report.at_least else {})
 
@@ -125,6 +129,7 @@ def _told(report: Report) -> str:
         told += f", {report.held} held by a quarantine"
     told += f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else ""
     told += f"; {report.unknown} wait for a worker that knows their type" if report.unknown else ""
+    told += "".join(f"; stopped: {why}" for why in report.stopped)
     if not report.handovers:
         return told
     return f"{told}; partitions handed over {report.handovers} times, in {report.handover_max_s:.1f} s at most"

@@ -77,12 +77,16 @@ class Fetcher:
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Delivers nothing of these until `resume`."""
         with self._lock:
-            self._changes.append((self._consumer.pause, [tp(*key) for key in partitions]))
+            self._changes.append((self._consumer.pause, self._known(partitions)))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Delivers these again, from where they were paused."""
         with self._lock:
-            self._changes.append((self._consumer.resume, [tp(*key) for key in partitions]))
+            self._changes.append((self._consumer.resume, self._known(partitions)))
+
+    def _known(self, partitions: Collection[TopicPartition]) -> list[KafkaPartition]:
+        """Those that are still read here: the client refuses the whole call for one that is not."""
+        return [tp(*key) for key in partitions if key in self._next]
 
     def _apply(self) -> None:
         with self._lock:
@@ -151,7 +155,8 @@ class Fetcher:
         low, end = self._bounds(topic, partition)
         return OffsetOutOfRange(
             f"{topic}[{partition}]: offset {self.position(*key)} was asked for, it holds {low} up to {end}; "
-            "records were removed or the log is another one: rebuild the store from what is there"
+            "records were removed or the log is another one: rebuild the store from what is there",
+            partition,
         )
 
     def close(self) -> None:

@@ -119,6 +119,10 @@ class KafkaMember:
                 self._committed[partition] = offsets[self._inputs[0]]
             self._fetcher.assign({(topic, partition): offset for topic, offset in offsets.items()})
 
+    def stop(self, partition: int) -> None:
+        """Fetches nothing more of a partition, which stays owned, until `start` is called for it again."""
+        self._fetcher.drop(self._keys([partition]))
+
     def pause(self, partition: int, topics: Collection[str] | None = None) -> None:
         """Stops delivering a started partition's records, of some input topics (None: of all), keeping its position."""
         self._fetcher.pause(self._keys([partition], topics))
