@@ -10,7 +10,9 @@ from ..ports.log import (
     GroupActive,
     NoSuchTopic,
     OffsetOutOfRange,
+    OffsetsMoved,
     PartitionCountMismatch,
+    TopicPartition,
     TopicSpec,
 )
 
@@ -36,6 +38,22 @@ def out_of_range(topic: str, partition: int, offset: int, low: int, end: int) ->
 def active(group: str, members: Sequence[str]) -> GroupActive:
     """For a change to a group that is running."""
     return GroupActive(f"group {group} has running members ({', '.join(members)}): stop them, then try again")
+
+
+def check_expected(
+    group: str, committed: Mapping[TopicPartition, int], expected: Mapping[TopicPartition, int | None] | None
+) -> None:
+    """Raises OffsetsMoved where the committed offsets are others than expected."""
+    moved = [
+        f"{topic}/{partition} {committed.get((topic, partition))} instead of {offset}"
+        for (topic, partition), offset in (expected or {}).items()
+        if committed.get((topic, partition)) != offset
+    ]
+    if moved:
+        raise OffsetsMoved(
+            f"the offsets of group {group} were set by somebody else meanwhile ({', '.join(moved)}): "
+            "nothing was done; look at them, then choose again"
+        )
 
 
 def check_size(record: Append) -> None:

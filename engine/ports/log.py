@@ -47,6 +47,10 @@ class GroupActive(LogError):
     """A group's offsets cannot be altered while members are running. Names the members."""
 
 
+class OffsetsMoved(LogError):
+    """A group's offsets are not what they were expected to be: somebody else has set them. Nothing was done."""
+
+
 class NoSuchTopic(LogError):
     """The topic or partition does not exist."""
 
@@ -249,6 +253,10 @@ class Log(Protocol):
         """
         ...
 
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """An id of each topic that one made anew under its name does not share. Raises NoSuchTopic."""
+        ...
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)` of what a reader of committed records sees. Raises NoSuchTopic."""
         ...
@@ -273,8 +281,19 @@ class Log(Protocol):
         """Groups whose name begins with `prefix`."""
         ...
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets committed offsets of a group without members, making the group. Raises GroupActive."""
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+        appends: Sequence[Append] = (),
+    ) -> None:
+        """Sets committed offsets of a group without members, making the group, and appends records: all or nothing.
+
+        `expected`: what is committed now, None for nothing. Of those who set offsets from the same expectation only
+        one succeeds where records are appended. Raises GroupActive, OffsetsMoved, AppendRefused, OutcomeUnknown.
+        """
         ...
 
     def delete_group(self, group: str) -> None:

@@ -20,7 +20,7 @@ from ..core.secrets import MASK
 from ..ports.log import Append
 from ..ports.store import Family, Put
 from ..runtime.deployment import Deployment
-from ..runtime.recover import PartitionTopics, Tail
+from ..runtime.recover import PartitionTopics, Tail, log_identity
 from ..store.opener import new_overlay
 from ..store.working import COUNTS, POSITIONS, Positions, encode_positions, read_aggregate
 from . import branches
@@ -200,7 +200,9 @@ def _fold(deployment: Deployment, branch: Branch, job: JobPast, base: Base) -> N
     before = job_at(job.past.store, branch.job_id, base.seq - 1)
     counts = {} if before is None else {before.status: 1}
     fences = dict.fromkeys(branch.topics, Fence())
-    positions = Positions(offsets={}, seq=base.seq, fences=fences, log_identity=deployment.log.identity())
+    topics = PartitionTopics(branch.born.lifecycle, branch.born.domain, 0)
+    identity = log_identity(deployment.log, topics)
+    positions = Positions(offsets={}, seq=base.seq, fences=fences, log_identity=identity)
     with closing(new_overlay(str(path), job.past.store, base.seq - 1)) as overlay:
         overlay.write(
             [
@@ -208,7 +210,6 @@ def _fold(deployment: Deployment, branch: Branch, job: JobPast, base: Base) -> N
                 Put(Family.META, COUNTS, msgspec.msgpack.encode(counts)),
             ]
         )
-        topics = PartitionTopics(branch.born.lifecycle, branch.born.domain, 0)
         Tail(deployment.log, deployment.codec, topics, overlay).catch_up()
 
 

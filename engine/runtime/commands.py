@@ -104,16 +104,18 @@ def command_record(deployment: Deployment, job_id: str, event: e.Event) -> e.Eve
 
 def append_records(deployment: Deployment, records: Iterable[tuple[int, e.EventRecord]]) -> None:
     """Appends commands, each to its partition. Raises AppendRefused, OutcomeUnknown."""
-    topic, encode = deployment.topics.commands, deployment.codec.encode
-    appends = [
-        Append(topic, partition, (record.job_id or "").encode(), encode(record), record.timestamp // 1000)
-        for partition, record in records
-    ]
+    appends = [command_append(deployment, partition, record) for partition, record in records]
     producer = deployment.log.producer()
     try:
         producer.append(appends)
     finally:
         producer.close()
+
+
+def command_append(deployment: Deployment, partition: int, record: e.EventRecord) -> Append:
+    """What puts a command onto a partition."""
+    key, value = (record.job_id or "").encode(), deployment.codec.encode(record)
+    return Append(deployment.topics.commands, partition, key, value, record.timestamp // 1000)
 
 
 def _answer(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> CommandOutcome:

@@ -20,14 +20,16 @@ from ..store.working import POSITIONS, Positions, WorkingSet, encode_positions, 
 
 #: Records folded before they are written as one batch.
 CHUNK = 2000
+#: Between a log's identity and its topics' ids.
+_TOPICS = "/"
 
 
 class StoreAhead(Exception):
     """The store reflects more than its log holds: another log, or one that lost records. It is refused."""
 
 
-class StoreOutdated(StoreAhead):
-    """The store was written by an older version, whose records mean something else: it is to be rebuilt."""
+class StoreStale(StoreAhead):
+    """The store tells nothing of this log: an older version wrote it, or topics were made anew since. To be rebuilt."""
 
 
 class PartitionTopics(NamedTuple):
@@ -144,16 +146,26 @@ class Tail:
         self.states.stored(turn)
 
 
+def log_identity(log: Log, source: PartitionTopics) -> str:
+    """What a store is of: the log, and the very topics. Raises NoSuchTopic."""
+    topics = (source.lifecycle, source.domain)
+    ids = log.topic_ids(topics)
+    return log.identity() + _TOPICS + ",".join(ids[topic] for topic in topics)
+
+
 def check_positions(log: Log, source: PartitionTopics, store: Store) -> Positions:
-    """The store's positions, held against the log. Raises StoreAhead naming both."""
+    """The store's positions, held against the log. Raises StoreStale, StoreAhead naming both."""
     positions = read_positions(store)
-    identity = log.identity()
+    identity = log_identity(log, source)
     if positions is None:
         return Positions(offsets={}, fences={}, log_identity=identity)
     if positions.log_identity != identity:
-        raise StoreAhead(f"the store was made from log {positions.log_identity}, this is log {identity}")
+        made = positions.log_identity.partition(_TOPICS)[0]
+        if made != log.identity():
+            raise StoreAhead(f"the store was made from log {made}, this is log {log.identity()}")
+        raise StoreStale(f"the store was made before {source.lifecycle} or {source.domain} was made anew")
     if positions.state_format < STATE_FORMAT:
-        raise StoreOutdated(f"the store has state format {positions.state_format}, this version writes {STATE_FORMAT}")
+        raise StoreStale(f"the store has state format {positions.state_format}, this version writes {STATE_FORMAT}")
     if positions.state_format != STATE_FORMAT:
         raise StoreAhead(f"the store has state format {positions.state_format}, this version writes {STATE_FORMAT}")
     for topic in (source.lifecycle, source.domain):

@@ -1,7 +1,7 @@
 """Taking a partition over: open its store, fold the log's tail, fence older writers, and be the one that won.
 
 1. Open the store. Another process may still be closing it: wait, bounded, and then go on in a copy, since its owner may
-   be frozen. A damaged store is set aside. See `engine/store/generations.py`.
+   be frozen. A store that is damaged, or of another log, is set aside. See `engine/store/generations.py`.
 2. Fold the log to its end, so that the newest epoch is known.
 3. Append a fence with the next epoch, which tells where the inputs go on, to both event topics.
 4. Fold up to and past the fences. Whoever's fence came first in both topics owns the epoch; who lost tries again.
@@ -23,7 +23,7 @@ from rewindq.engine.ports.store import Store, StoreInUse
 from rewindq.engine.runtime.app import LoadedApp
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.quarantines import queued_commands
-from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, StoreOutdated, Tail
+from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, StoreStale, Tail
 from rewindq.engine.store import generations
 
 from .inputs import inputs_of
@@ -123,13 +123,13 @@ def _open(deployment: Deployment, partition: int, pause: Callable[[float], objec
 
 
 def _open_and_fold(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> tuple[Store, Tail, int]:
-    """The store, caught up with the log; the number of events that took. One of an older format is rebuilt."""
+    """The store, caught up with the log; the number of events that took. One that is stale is rebuilt."""
     while True:
         store = _open(deployment, partition, pause)
         place = generations.current(deployment.partition_folder(partition))
         try:
             return store, *_fold(deployment, partition, store)
-        except StoreOutdated as error:
+        except StoreStale as error:
             store.close()
             generations.begin_anew(place, f"{error}: it is rebuilt from the log", branch="", partition=partition)
         except StoreAhead as error:

@@ -9,7 +9,7 @@ from rewindq.engine.core.position import BadPosition
 from rewindq.engine.core.refused import ValueRefused
 from rewindq.engine.core.times import BadTime
 from rewindq.engine.ports.blobs import BlobMissing
-from rewindq.engine.ports.log import GroupActive, LogError
+from rewindq.engine.ports.log import GroupActive, LogError, OffsetsMoved
 from rewindq.engine.ports.store import StoreError
 from rewindq.engine.replay.branches import BranchExists
 from rewindq.engine.replay.parent import Refused
@@ -21,6 +21,7 @@ from rewindq.engine.runtime.deployment import BodyTooLarge, NotCreated
 from rewindq.engine.runtime.past import NotFound
 from rewindq.engine.runtime.quarantines import NotQuarantined
 from rewindq.engine.runtime.recover import StoreAhead
+from rewindq.engine.runtime.rewinding import SkipNotAgreed
 from rewindq.engine.runtime.settings import SettingsError
 from rewindq.engine.runtime.submitting import SubmissionRefused
 
@@ -44,6 +45,8 @@ class GuardRefused(Exception):
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (GuardRefused, REFUSED),
     (GroupActive, REFUSED),
+    (OffsetsMoved, REFUSED),
+    (SkipNotAgreed, REFUSED),
     (Refused, REFUSED),
     (HalfDone, REFUSED),
     (BranchExists, REFUSED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,13 @@ def rewind_command(
             "partition 3 alone goes back to the submission that was taken in last at or before that event.",
         ),
     ],
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", metavar="N", help="Sets this partition alone; may be repeated.")
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Agrees that the submissions in between are never taken in.")
+    ] = False,
+    *,
     reason: Annotated[str, typer.Option("--reason", metavar="R", help="Why; it stays in the log.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Shows what would be set, and sets nothing; a worker may run.")
@@ -38,36 +46,40 @@ def rewind_command(
 ) -> None:
     """Sets where a group's partitions go on reading: their next offsets. Refused while the group has members.
 
-    Submissions that are read again are found to be known: no job is made or run twice by it.
+    Submissions that are read again are found to be known: no job is made or run twice by it. Going ahead passes
+    submissions over for good: it is refused, with their job ids, until you say --skip.
 
     Example: rewindq rewind worker --to 2026-11-29T12:00:00Z --reason 'catalog was wrong' --dry-run
     """
     if not reason.strip():
         raise typer.BadParameter("--reason must say why: it stays in the log")
     with call.deployment() as deployment:
-        planned = plan_rewind(deployment, group, to)
+        planned = plan_rewind(deployment, group, to, partition)
         if not dry_run:
-            rewind(deployment, planned, reason)
+            rewind(deployment, planned, reason, skip=skip)
     shown = {
         "group": planned.group,
         "from": _offsets(planned.before),
         "to": _offsets(planned.after),
+        "skipped": list(planned.skipped),
+        "lost": _offsets(planned.lost),
         "dry_run": dry_run,
         "members": list(planned.members),
     }
     call.show(shown, lambda console: _print_rewound(console, shown, to))
 
 
-def _offsets(places: dict[TopicPartition, int]) -> dict[str, int]:
+def _offsets(places: Mapping[TopicPartition, int | None]) -> dict[str, int | None]:
     return {f"{topic}/{partition}": offset for (topic, partition), offset in sorted(places.items())}
 
 
 def _print_rewound(console: Console, shown: dict[str, Any], to: str) -> None:
-    rows = [(place, offset, shown["to"][place], shown["to"][place] - offset) for place, offset in shown["from"].items()]
+    rows = [_row(place, offset, shown["to"][place]) for place, offset in shown["from"].items()]
     print_table(console, ("topic/partition", "from", "to", "by"), rows)
-    ahead = sum(by for *_, by in rows if by > 0)
-    if ahead:
-        console.print(f"offsets {ahead} ahead: what stands between is never taken in", style="yellow")
+    for place, count in shown["lost"].items():
+        console.print(f"{place}: {count} offsets are not in the log any more", markup=False, style="yellow")
+    for job_id in shown["skipped"]:
+        console.print(f"never taken in: {job_id}", markup=False, style="yellow")
     what = "would be set" if shown["dry_run"] else "is set"
     console.print(f"group {shown['group']} {what}: the next offset of each place; {_meaning(to)}", markup=False)
     if shown["members"]:
@@ -75,6 +87,10 @@ def _print_rewound(console: Console, shown: dict[str, Any], to: str) -> None:
             f"it runs now ({', '.join(shown['members'])}): its offsets move on, and a rewind is refused until it stops"
         )
         console.print(text, markup=False, style="yellow")
+
+
+def _row(place: str, before: int | None, after: int) -> tuple[str, int | str, int, int | str]:
+    return (place, "none", after, "") if before is None else (place, before, after, after - before)
 
 
 def _meaning(to: str) -> str:

@@ -40,8 +40,12 @@ class RetryCommand(Command, frozen=True):
     """An operator sends a job of the investigation queue back as a new attempt."""
 
 
+#: Stands for the offset of a place that a group has committed nothing for.
+NOTHING_COMMITTED = -1
+
+
 class RewindCommand(Command, frozen=True):
-    """An operator set a processor group's offset back on this partition; recorded so that the trace shows it."""
+    """An operator set a processor group's offset on this partition; recorded so that the trace shows it."""
 
     group: str
     input_topic: str

@@ -153,7 +153,7 @@ class CommandRefused(Body, frozen=True):
 
 
 class GroupRewound(Body, frozen=True):
-    """The worker group's input offset was set back by an operator."""
+    """The worker group's input offset was set by an operator; `from_offset` -1 where none was committed."""
 
     group: str
     input_topic: str

@@ -8,6 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 
 from rewindq.engine.ports.log import GroupActive, GroupState, NoSuchTopic, TopicPartition
 
+from .. import refusals
 from .errors import TOPIC_MISSING_CODES, error_of, tp
 from .requests import GroupBusyError, GroupMissingError, Requests
 
@@ -49,9 +50,15 @@ class Groups:
             return {}
         return {(each.topic, each.partition): each.offset for each in found.topic_partitions or () if each.offset >= 0}
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        expected: Mapping[TopicPartition, int | None] | None,
+    ) -> None:
         """Sets committed offsets of a group without members, making the group."""
-        self._require_idle(group)
+        self.require_idle(group)
+        self.check(group, expected)
         request = [ConsumerGroupTopicPartitions(group, [tp(*key, offset) for key, offset in offsets.items()])]
         try:
             found = self._requests.ask(
@@ -66,9 +73,14 @@ class Groups:
             if each.error is not None:
                 raise self._active(group)
 
+    def check(self, group: str, expected: Mapping[TopicPartition, int | None] | None) -> None:
+        """Raises OffsetsMoved where the committed offsets are others than expected."""
+        if expected:
+            refusals.check_expected(group, self._offsets(group), expected)
+
     def delete(self, group: str) -> None:
         """Deletes a group without members; an unknown one is passed over."""
-        self._require_idle(group)
+        self.require_idle(group)
         try:
             self._requests.ask(
                 f"deleting group {group}",
@@ -79,7 +91,8 @@ class Groups:
         except GroupMissingError:
             return
 
-    def _require_idle(self, group: str) -> None:
+    def require_idle(self, group: str) -> None:
+        """Raises GroupActive."""
         if self._members(group):
             raise self._active(group)
 

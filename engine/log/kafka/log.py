@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from rewindq.engine.ports.log import GroupState, Ownership, TopicPartition, TopicSpec
+from rewindq.engine.ports.log import Append, GroupState, Ownership, TopicPartition, TopicSpec
 
 from .bounds import Bounds
 from .clock import Clock
@@ -13,6 +13,7 @@ from .fetch import Fetcher
 from .groups import Groups
 from .handles import Handles
 from .member import KafkaMember
+from .moving import move
 from .producer import KafkaProducer
 from .reader import KafkaReader
 from .requests import Requests
@@ -65,6 +66,10 @@ class KafkaLog:
         """The topic's `retention.ms`; None: for ever."""
         return self._topics.retention_ms(topic)
 
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The topics' ids. Raises NoSuchTopic, LogUnavailable."""
+        return self._topics.ids(names)
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)`; waits for transactions on their way, so that the end tells what became of them."""
         return self._bounds(topic, partition)
@@ -96,9 +101,19 @@ class KafkaLog:
         """Groups whose name begins with `prefix`."""
         return self._groups.list(prefix)
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets committed offsets of a group without members, making the group. Raises GroupActive."""
-        self._groups.set_offsets(group, offsets)
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+        appends: Sequence[Append] = (),
+    ) -> None:
+        """Sets committed offsets of a group without members, and appends. Raises GroupActive, OffsetsMoved."""
+        if appends:
+            move(self._settings, self._topics, self._groups, group, offsets, expected, appends)
+        else:
+            self._groups.set_offsets(group, offsets, expected)
 
     def delete_group(self, group: str) -> None:
         """Deletes a group without members; an unknown one is passed over. Raises GroupActive."""

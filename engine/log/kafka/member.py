@@ -88,7 +88,7 @@ class KafkaMember:
         self._telling = False  # `poll` was called from within `revoked` or `lost`
         self._fatal = FatalNote()
         self._consumer = Consumer({**group_config(settings, group, self.member_id), "logger": self._fatal})
-        self._metadata = read_metadata(_raw_metadata(self._consumer))
+        self._metadata = read_metadata(raw_metadata(self._consumer))
         self._consumer.subscribe(
             [self._inputs[0]],
             on_assign=self._on_assign,
@@ -263,7 +263,7 @@ class KafkaMember:
     def _refresh_metadata(self) -> None:
         # While it is being closed, the consumer calls back and may have no metadata any more.
         if not self._closed:
-            self._metadata = read_metadata(_raw_metadata(self._consumer))
+            self._metadata = read_metadata(raw_metadata(self._consumer))
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._refresh_metadata()
@@ -322,6 +322,7 @@ class KafkaMember:
         self._handles.release(self)
 
 
-def _raw_metadata(consumer: Consumer) -> bytes:
+def raw_metadata(consumer: Consumer) -> bytes:
+    """A consumer's membership as the client library serialises it; of one that never joined, of no member."""
     metadata: Any = consumer.consumer_group_metadata()
     return bytes(metadata)

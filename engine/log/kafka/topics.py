@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
@@ -107,6 +107,18 @@ class Topics:
         )
         kept = int(entries["retention.ms"].value)
         return None if kept < 0 else kept
+
+    def ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The topics' ids. Raises NoSuchTopic, LogUnavailable."""
+        return {name: self._id(name) for name in names}
+
+    def _id(self, name: str) -> str:
+        self.require(name, 0)
+        asked, client = TopicCollection([name]), self._requests.client
+        told = self._requests.ask(
+            f"topic {name}", lambda timeout: client.describe_topics(asked, request_timeout=timeout)[name]
+        )
+        return str(told.topic_id)
 
     def _await(self, done: Callable[[dict[str, int]], bool], what: str) -> dict[str, int]:
         """The topics once the cluster's metadata shows the change. Raises LogUnavailable."""

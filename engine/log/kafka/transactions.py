@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -26,8 +26,18 @@ class Transactions:
         self._timeout = timeout
         self._producer: Producer | None = None
 
-    def run(self, records: Sequence[Append], offsets: list[TopicPartition], group_metadata: bytes) -> list[int]:
-        """Appends and commits; returns the records' offsets.
+    def open(self) -> None:
+        """Ends what an earlier producer of this id left open, and shuts that one out. Raises as `run`."""
+        self._open(time.monotonic() + self._timeout)
+
+    def run(
+        self,
+        records: Sequence[Append],
+        offsets: list[TopicPartition],
+        group_metadata: bytes,
+        check: Callable[[], None] | None = None,
+    ) -> list[int]:
+        """Appends and commits; returns the records' offsets. What `check` raises before the commit undoes it.
 
         Raises Fenced, StaleGenerationError or AppendRefused (surely nothing was done), or OutcomeUnknown.
         """
@@ -43,6 +53,12 @@ class Transactions:
             # The commit was not asked for, so whatever happened, nothing of this can become visible.
             self._abort(producer)
             raise self._undone(error_of(exception), delivery) from exception
+        if check is not None:
+            try:
+                check()
+            except LogError:
+                self._abort(producer)
+                raise
         self._commit(producer, delivery, deadline)
         return delivery.offsets()
 

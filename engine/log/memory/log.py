@@ -54,7 +54,9 @@ class MemoryLog:
         """Creates what is missing. Raises PartitionCountMismatch."""
         with self.state.changed:
             for spec in refusals.missing_topics(specs, self.topics()):
-                self.state.topics[spec.name] = [Partition(spec.name, p) for p in range(spec.partitions)]
+                self.state.made += 1
+                made = [Partition(spec.name, p, self.state.made) for p in range(spec.partitions)]
+                self.state.topics[spec.name] = made
                 self.state.retention_ms[spec.name] = spec.retention_ms
 
     def delete_topics(self, names: Sequence[str]) -> None:
@@ -77,6 +79,11 @@ class MemoryLog:
         """None: this log removes nothing by itself."""
         self.bounds(topic, 0)
         return None
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """A number of each topic. Raises NoSuchTopic."""
+        with self.state.changed:
+            return {name: str(self.state.partition(name, 0).topic_id) for name in names}
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)`. Raises NoSuchTopic."""
@@ -117,13 +124,23 @@ class MemoryLog:
                 if name.startswith(prefix)
             ]
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets committed offsets of a group without members, making the group. Raises GroupActive."""
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+        appends: Sequence[Append] = (),
+    ) -> None:
+        """Sets committed offsets of a group without members, and appends. Raises GroupActive, OffsetsMoved."""
         with self.state.changed:
             for topic, partition in offsets:
                 self.state.partition(topic, partition)
             self._idle(group)
+            refusals.check_expected(group, self.state.groups.get(group, Group()).offsets, expected)
+            self.state.append(appends)
             self.state.groups.setdefault(group, Group()).offsets.update(offsets)
+            self.state.tell()
 
     def delete_group(self, group: str) -> None:
         """Deletes a group without members; an unknown one is passed over. Raises GroupActive."""

@@ -45,6 +45,7 @@ class Partition:
 
     topic: str
     number: int
+    topic_id: int
     low: int = 0
     end: int = 0
     deleted: bool = False
@@ -115,6 +116,7 @@ class MemoryState:
         self.retention_ms: dict[str, int | None] = {}
         self.groups: dict[str, Group] = {}
         self.changes = 0
+        self.made = 0  # topics, deleted ones included
         self.changed = threading.Condition(threading.RLock())
         self._members = 0
 

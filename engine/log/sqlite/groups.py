@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...ports.log import GroupState, TopicPartition
+from ...ports.log import Append, GroupState, TopicPartition
 from .. import refusals
+from . import appending
 from .database import Database
 from .process import ProcessId, is_gone, now
 from .topics import Topics
@@ -62,6 +63,14 @@ def set_offsets(
     )
 
 
+def _committed(connection: sqlite3.Connection, grp: int) -> dict[TopicPartition, int]:
+    query = (
+        "SELECT name, partition, next_offset FROM group_offsets NATURAL JOIN partitions "
+        "JOIN topics ON topic = id WHERE grp = ? ORDER BY name, partition"
+    )
+    return {(row[0], row[1]): row[2] for row in connection.execute(query, (grp,))}
+
+
 class Groups:
     """What an operator does with groups."""
 
@@ -75,22 +84,27 @@ class Groups:
         with self._database.read() as connection:
             query = "SELECT id, name FROM groups WHERE substr(name, 1, ?) = ? ORDER BY name"
             for grp, name in connection.execute(query, (len(prefix), prefix)).fetchall():
-                query = (
-                    "SELECT name, partition, next_offset FROM group_offsets NATURAL JOIN partitions "
-                    "JOIN topics ON topic = id WHERE grp = ? ORDER BY name, partition"
-                )
-                offsets = {(row[0], row[1]): row[2] for row in connection.execute(query, (grp,))}
+                offsets = _committed(connection, grp)
                 members = tuple(peer.member_id for peer in peers(connection, grp) if not peer.is_dead())
                 states.append(GroupState(name, members, offsets))
         return states
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets committed offsets of a group without members. Raises GroupActive, NoSuchTopic."""
-        with self._database.write() as connection:
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        expected: Mapping[TopicPartition, int | None] | None,
+        appends: Sequence[Append],
+    ) -> None:
+        """Sets committed offsets of a group without members, and appends. As the port's, and raises NoSuchTopic."""
+        prepared = appending.prepare(appends)
+        with self._database.write(appending=bool(appends)) as connection:
             grp = ensure(connection, group)
             self._expect_idle(connection, group, grp)
+            refusals.check_expected(group, _committed(connection, grp), expected)
             for key in offsets:
                 self._topics.forget(*key)  # the topic may have been made anew
+            appending.write(connection, self._topics, prepared)
             set_offsets(connection, self._topics, grp, offsets)
 
     def delete(self, group: str) -> None:

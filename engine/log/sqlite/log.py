@@ -108,6 +108,10 @@ class SqliteLog:
         self.bounds(topic, 0)
         return None
 
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The topics' row ids, which are never used again. Raises NoSuchTopic."""
+        return self._topics.ids(names)
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """`(low, end)`. Raises NoSuchTopic."""
         query = (
@@ -149,9 +153,16 @@ class SqliteLog:
         """Groups whose name begins with `prefix`."""
         return self._groups.states(prefix)
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets committed offsets of a group without members, making the group. Raises GroupActive."""
-        self._groups.set_offsets(group, offsets)
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+        appends: Sequence[Append] = (),
+    ) -> None:
+        """Sets committed offsets of a group without members, and appends. Raises GroupActive, OffsetsMoved."""
+        self._groups.set_offsets(group, offsets, expected, appends)
 
     def delete_group(self, group: str) -> None:
         """Deletes a group without members; an unknown one is passed over. Raises GroupActive."""

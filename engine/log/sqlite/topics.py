@@ -38,6 +38,15 @@ class Topics:
             query = "SELECT name, partitions FROM topics WHERE substr(name, 1, ?) = ? ORDER BY name"
             return dict(connection.execute(query, (len(prefix), prefix)))
 
+    def ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The topics' row ids. Raises NoSuchTopic."""
+        with self._database.read() as connection:
+            known = {name: str(number) for number, name in connection.execute("SELECT id, name FROM topics")}
+        for name in names:
+            if name not in known:
+                raise refusals.no_such(name)
+        return {name: known[name] for name in names}
+
     def delete(self, names: Sequence[str]) -> None:
         """Deletes topics; unknown ones are passed over. The records go afterwards, in small transactions."""
         with self._database.write() as connection:

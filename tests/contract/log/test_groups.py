@@ -7,7 +7,16 @@ import threading
 import pytest
 from tests.support.logs import LogKit, Worker, join, read_all, record, settle, turn
 
-from rewindq.engine.ports.log import AppendRefused, Fenced, GroupActive, Log, LogError, NoSuchTopic
+from rewindq.engine.ports.log import (
+    AppendRefused,
+    Fenced,
+    GroupActive,
+    Log,
+    LogError,
+    NoSuchTopic,
+    OffsetOutOfRange,
+    OffsetsMoved,
+)
 
 
 def _offsets(log: Log, group: str) -> dict[tuple[str, int], int]:
@@ -319,3 +328,42 @@ def test_partitions_that_stay_are_read_while_others_are_handed_over(kit: LogKit,
     assert [one.value for one in first.records] == [b"stays"]
     assert len(told) == 1
     settle(everyone, lambda: {one.value for other in everyone[1:] for one in other.records} == {b"goes"})
+
+
+def test_offsets_and_records_are_set_together_by_one_of_two(kit: LogKit, log: Log) -> None:
+    kit.needs("group administration")
+    jobs, told, group = kit.topic("jobs"), kit.topic("told"), kit.name("g")
+    log.producer().append([record(jobs, 0, b"%d" % n) for n in range(5)])
+    place = (jobs, 0)
+    log.set_offsets(group, {place: 4}, expected={place: None}, appends=[record(told, 0, b"first")])
+    with pytest.raises(OffsetsMoved, match="4 instead of None"):
+        log.set_offsets(group, {place: 2}, expected={place: None}, appends=[record(told, 0, b"second")])
+    with pytest.raises(AppendRefused):
+        log.set_offsets(group, {place: 2}, expected={place: 4}, appends=[record(kit.name("never"), 0, b"third")])
+    with pytest.raises(OffsetsMoved, match="4 instead of 3"):
+        log.set_offsets(group, {place: 2}, expected={place: 3})
+    assert _offsets(log, group) == {place: 4}
+    assert [one.value for one in read_all(log, told)] == [b"first"]
+    worker = join(log, group, [jobs])
+    settle([worker], lambda: worker.owner.owned == {0})
+    with pytest.raises(GroupActive):
+        log.set_offsets(group, {place: 0}, appends=[record(told, 0, b"fourth")])
+    worker.member.close()
+    assert [one.value for one in read_all(log, told)] == [b"first"]
+
+
+def test_a_stopped_partition_is_owned_and_fetches_nothing_until_it_is_started(kit: LogKit, log: Log) -> None:
+    jobs = kit.topic("jobs", 2)
+    worker = join(log, kit.name("g"), [jobs])
+    settle([worker], lambda: worker.owner.owned == {0, 1})
+    worker.member.start(0, {jobs: 40})
+    worker.member.start(1, {jobs: 0})
+    with pytest.raises(OffsetOutOfRange) as caught:
+        settle([worker], lambda: False)
+    assert caught.value.partition == 0
+    worker.member.stop(0)
+    log.producer().append([record(jobs, 0, b"zero"), record(jobs, 1, b"one")])
+    settle([worker], lambda: len(worker.records) == 1)
+    worker.member.start(0, {jobs: 0})
+    settle([worker], lambda: len(worker.records) == 2)
+    assert [one.value for one in worker.records] == [b"one", b"zero"]

@@ -123,3 +123,17 @@ def test_a_position_outside_of_the_log_is_an_error_and_never_moved(kit: LogKit, 
     reader = log.reader({(name, 0): asked})
     with pytest.raises(OffsetOutOfRange, match=f"{name}.*{asked}"):
         reader.poll(timeout=5)
+
+
+def test_a_topic_that_is_made_anew_has_another_id(kit: LogKit, log: Log) -> None:
+    kit.needs("topic administration")
+    one, two = kit.topic("one"), kit.topic("two")
+    ids = log.topic_ids([one, two])
+    assert kit.log().topic_ids([one, two]) == ids
+    assert len(set(ids.values())) == 2
+    log.delete_topics([one])
+    with pytest.raises(NoSuchTopic):
+        log.topic_ids([one])
+    log.create_topics([TopicSpec(one, 1)])
+    again = log.topic_ids([one, two])
+    assert again[two] == ids[two] and again[one] not in ids.values()
