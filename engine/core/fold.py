@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from . import events as e
 from . import state as s
 from .aggregate import evolve_aggregate
+from .entries import UnpostedEntries, apply_entry
 from .evolve import (
     JOB_EVENTS,
     FoldError,
@@ -129,6 +130,11 @@ class States(Protocol):
 
     def set_note(self, job_type: str, value: s.TypeNote | None) -> None:
         """Stores or removes why jobs of a type wait."""
+        ...
+
+    @property
+    def entries(self) -> UnpostedEntries:
+        """The entries of parked jobs that the investigation topic has not got yet."""
         ...
 
     @property
@@ -329,6 +335,10 @@ def _apply_revert(states: States, record: e.EventRecord, event: e.Event, at: Mom
     keep_command(states.reverts, event, at.job_id)
 
 
+def _apply_entry(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
+    apply_entry(states.entries, record, event, at)
+
+
 def _apply_hold_event(states: States, record: e.EventRecord, event: e.Event, at: Moment) -> None:
     body = event.body
     if isinstance(body, e.TypeNoted):
@@ -408,4 +418,5 @@ _APPLIERS: dict[type[e.Body], Callable[[States, e.EventRecord, e.Event, Moment],
     e.RevertDecided: _apply_revert,
     e.KeysExpired: _apply_expiry,
     **dict.fromkeys((e.KeyClaimed, e.KeySettled, e.ClaimAnswered, e.EffectSkipped), _apply_claim_event),
+    **dict.fromkeys((e.MovedToInvestigation, e.EntryPosted), _apply_entry),
 }

@@ -147,6 +147,18 @@ class UniqueMark(Stored, frozen=True, array_like=True):
         return self.until is None or now < self.until
 
 
+class Unposted(Stored, frozen=True, array_like=True):
+    """A parked job's entry that the investigation topic has not got yet; `body` are its event's fields in order."""
+
+    job_id: str
+    attempt: int
+    resource: str | None
+    trace_id: str | None
+    correlation_id: str | None
+    step: str | None
+    body: tuple[str, str, str | None, int | None, bytes | None, str | None, str | None]
+
+
 class TypeNote(Stored, frozen=True, array_like=True):
     """Why jobs of a type wait."""
 
@@ -302,6 +314,7 @@ State: TypeAlias = (
     | TypeNote
     | UniqueMark
     | Reverts
+    | Unposted
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -318,6 +331,7 @@ decode_quarantine = msgspec.msgpack.Decoder(Quarantine).decode
 decode_schedule = msgspec.msgpack.Decoder(Schedule).decode
 decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
 decode_held = msgspec.msgpack.Decoder(Held).decode
+decode_unposted = msgspec.msgpack.Decoder(Unposted).decode
 decode_unique = msgspec.msgpack.Decoder(UniqueMark).decode
 decode_note = msgspec.msgpack.Decoder(TypeNote).decode
 decode_reverts = msgspec.msgpack.Decoder(Reverts).decode
@@ -328,6 +342,7 @@ HELD = "held\0"
 TYPE_NOTE = "type\0"
 UNIQUE = "unique\0"
 REVERTS = "revert\0"
+UNPOSTED = "unposted\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:
@@ -338,6 +353,11 @@ def ready_key(priority: int, accepted_seq: int) -> bytes:
 def timer_key(due: int, job_id: str) -> bytes:
     """Orders delayed and retrying jobs by their due time."""
     return due.to_bytes(8, "big") + job_id.encode()
+
+
+def unposted_key(seq: int) -> str:
+    """The mark of an entry that is to be posted, in the order of their events."""
+    return f"{UNPOSTED}{seq:020d}"
 
 
 def unique_key(job_type: str, key: str) -> str:

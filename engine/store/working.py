@@ -17,6 +17,7 @@ from ..core.aggregate import rebuild
 from ..core.merge import Fence
 from ..ports.store import Delete, Family, Put, View
 from .cancels import KeptCancels
+from .entries import EntryMarks
 from .expiring import Expiring
 from .reverts import FreshVersions, RevertMarks
 
@@ -118,7 +119,7 @@ class WorkingSet(Expiring):
         self.cancels = KeptCancels(self._meta, self._put_meta)
         self.peers = read_peers(view)
         self.fresh = FreshVersions()
-        self.reverts = RevertMarks(self._plain, self._set_mark)
+        self.reverts, self.entries = RevertMarks(self._plain, self._set_mark), EntryMarks(self._plain, self._set_mark)
 
     # --- jobs ---
 

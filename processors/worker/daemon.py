@@ -129,6 +129,7 @@ def serve_metrics(host: str, port: int, report: Callable[[], Report]) -> None:
                 CounterMetricFamily("rewindq_records", "Records appended", value=now.records),
                 GaugeMetricFamily("rewindq_partitions_owned", "Partitions owned", value=now.owned),
                 GaugeMetricFamily("rewindq_partitions_stopped", "Partitions that stand still", value=len(now.stopped)),
+                GaugeMetricFamily("rewindq_jobs_unparked", "Parked, not on the topic yet", value=now.unparked),
                 GaugeMetricFamily("rewindq_jobs_held", "Jobs held by a quarantine", value=now.held),
             ]
 
@@ -212,6 +213,7 @@ class Supervisor:
         finally:
             # Told while they still own their partitions: afterwards nobody holds anything.
             self._ended.held = sum(child.report.held for child in children)
+            self._ended.unparked = sum(child.report.unparked for child in children)
             self._ended.stopped = [why for child in children for why in child.report.stopped]
             self._end(children)
         self._count_killed()

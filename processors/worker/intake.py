@@ -35,6 +35,7 @@ from rewindq.engine.runtime.rules import foreign_key
 
 from .home import Home
 from .owner import About, Owner
+from .parking import Parking
 from .remote import Remote
 from .reverting import take_revert
 from .unknown import UnknownTypes
@@ -58,7 +59,7 @@ class Intake:
     """Turns input records into decisions of their partition's owner."""
 
     def __init__(self, deployment: Deployment, app: App) -> None:
-        """`home` and `remote` are set by the worker: requests of other partitions' jobs, and replies to ours."""
+        """`home`, `remote` and `parking` are set by the worker: they come later than the intake."""
         self.unknown = UnknownTypes(app)
         self._deployment = deployment
         self._app = app
@@ -66,6 +67,7 @@ class Intake:
         self._partitions = deployment.partitions
         self.home: Home | None = None
         self.remote: Remote | None = None
+        self.parking: Parking | None = None
 
     def take(self, owner: Owner, record: Record) -> Taken:
         """Takes one record in; its offset commits with the owner's turn."""
@@ -402,9 +404,9 @@ class Intake:
         return (b"", blobs.put(data)) if blobs is not None else (data[:ORIGINAL_MAX], f"cut from {len(data)} bytes")
 
     def investigate(self, owner: Owner, about: About, event: e.Event) -> None:
-        """Puts an entry on the investigation topic, in the same turn."""
-        about = replace(about, causation_id=f"p{owner.partition}@{owner.seq - 1}", key=(about.job_id or "").encode())
-        owner.unnumbered(self._topics.investigation, owner.partition, about, event)
+        """Puts the entry of the event that was appended last onto the investigation topic, behind its turn."""
+        if self.parking is not None:
+            self.parking.add(owner, about, event)
 
 
 def payload_bytes(deployment: Deployment, payload: bytes | None, payload_ref: str | None) -> bytes:

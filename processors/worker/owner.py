@@ -172,8 +172,12 @@ class Owner:
 
     def unnumbered(self, topic: str, partition: int, about: About, event: Event) -> None:
         """Appends an input record (a submission or command) with the turn."""
+        self.add(self.input_record(topic, partition, about, event))
+
+    def input_record(self, topic: str, partition: int, about: About, event: Event) -> Append:
+        """An input record by this owner, for whoever appends it."""
         record = self._record(UNNUMBERED, self.lamport, about, (event,))
-        self.add(Append(topic, partition, about.key, self._encode(record), record.timestamp // 1000))
+        return Append(topic, partition, about.key, self._encode(record), record.timestamp // 1000)
 
     def read(self, topic: str, next_offset: int) -> None:
         """An input record was taken in: its offset commits with the turn."""

@@ -29,7 +29,8 @@ class Report:
     """What a worker did, for its end and for metrics. `at_least`: it may be more.
 
     Of what waits now, `held` jobs wait for a quarantine's end, `blocked` ones behind a failed job, `unknown` ones for a
-    worker that knows their type. `stopped` tells of each assigned partition that stands still why it does.
+    worker that knows their type, `unparked` parked ones for the investigation topic to take their entry. `stopped`
+    tells of each assigned partition that stands still why it does.
     """
 
     succeeded: int = 0
@@ -46,6 +47,7 @@ class Report:
     handovers: int = 0
     handover_max_s: float = 0.0
     at_least: bool = False
+    unparked: int = 0
     stopped: list[str] = field(default_factory=list)
 
     @property

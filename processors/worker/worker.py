@@ -8,6 +8,7 @@ The loop never waits for a handler.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections import Counter, deque
@@ -31,6 +32,7 @@ from .idle import IdleWatch
 from .inbox import Inbox
 from .intake import Intake
 from .owner import Owner
+from .parking import Parking
 from .patience import see_waiting
 from .queue import ReadyQueue
 from .report import Report, WorkerOptions
@@ -68,15 +70,17 @@ class Worker:
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
         self._committing: list[Owner] = []
-        self._idle = IdleWatch(deployment.log, self._owners, self._stuck, self._is_busy, self.wake)
         self._stopping = False
         self._intake = Intake(deployment, loaded.app)
         self._attempts = Attempts(deployment, loaded.app, self._intake, self.wake, options)
+        queues = self._attempts.queues
+        self._idle = IdleWatch(deployment.log, self._owners, lambda p: queues[p].stuck, self._is_busy, self.wake)
         self._scheduler = Scheduler(deployment, loaded.app)
         self._expiry = Expiry(self._attempts)
         self._home = Home(deployment, self._attempts.waits, self.wake)
         self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._clocks = Clocks(deployment)
+        self._parking = self._intake.parking = Parking(deployment, lambda t: self._committer.commit_now(t), self.wake)
         self._order: deque[int] = deque()
 
     # --- life ---
@@ -123,19 +127,16 @@ class Worker:
         if timeout == 0:
             await asyncio.sleep(0)
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._wakeup.wait()
-        except TimeoutError:
-            pass
         self._wakeup.clear()
 
     def _timeout(self) -> float:
         if self._idle.may_be_idle():
             return 0.05
-        now = self.deployment.time.now_us()
+        now, scheduled = self.deployment.time.now_us(), self._scheduler.next_in()
         dues = [due for timers in self._attempts.timers.values() if (due := timers.next_due()) is not None]
-        scheduled = self._scheduler.next_in()
         # Without a place, what runs wakes the loop when it ends.
         room = len(self._attempts.running) < self.options.concurrency
         longest = self._attempts.limits.until_rate(0.5) if room else 0.5
@@ -273,6 +274,7 @@ class Worker:
         for command in taken.quarantines:
             self._intake.quarantine(owner, command)
         self._home.adopt(owner)
+        self._parking.adopt(owner)
         self._attempts.limits.rates.adopt(partition, self.deployment.clock.monotonic())
         revive(owner, self._loaded.app, self._attempts, self._intake)
         for taken_in in release_held(owner, self._loaded.app, self._intake):
@@ -295,6 +297,7 @@ class Worker:
         keys = self._attempts.remote.claims.keys
         for kept in (self._attempts.leases, self._attempts.waits, self._home, keys):
             kept.drop_partition(partition)
+        self._parking.drop(partition)
         self._attempts.queues.pop(partition, None)
         self._intake.unknown.drop(partition)
         self._attempts.limits.rates.drop(partition)
@@ -361,11 +364,9 @@ class Worker:
             self._attempts.flush_dirty()
             self._start_commit()
             self._wakeup.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, 0.5)):
                     await self._wakeup.wait()
-            except TimeoutError:
-                continue
         for run in list(self._attempts.running.values()):
             self._attempts.hand_back(run, "orderly shutdown")
         if self.failure is None:
@@ -378,6 +379,7 @@ class Worker:
         self._inbox.stop()
         if self._commit is not None:
             await asyncio.wait([self._commit])  # it writes to the stores
+        await self._parking.close()
         for partition in list(self._owners):
             self._drop(partition)
         await asyncio.get_running_loop().run_in_executor(None, self._inbox.join)
@@ -396,14 +398,10 @@ class Worker:
         report.blocked = sum(queue.blocked for queue in queues)
         report.unknown = sum(queue.unknown for queue in queues) + self._intake.unknown.count()
         report.held = sum(owner.states.held() for owner in self._owners.values())
-        report.stopped = list(self._takeovers.stopped.values())
+        report.stopped, report.unparked = list(self._takeovers.stopped.values()), self._parking.waiting()
         report.idle = self._idle.look()
-
-    def _stuck(self, partition: int) -> int:
-        return self._attempts.queues[partition].stuck
 
     def _is_busy(self) -> bool:
         known = [*self._owners, *self._takeovers.stopped]
-        if self._commit is not None or self._takeovers or self._inbox.busy or not known:
-            return True
-        return not self._inbox.owns_only(known)
+        busy = self._commit is not None or self._takeovers or self._inbox.busy or self._parking.busy
+        return bool(busy) or not known or not self._inbox.owns_only(known)

@@ -115,7 +115,7 @@ def _instance(settings: Settings, given: str | None) -> str | None:
 
 
 def _shown(report: Report) -> dict[str, Any]:
-    names = ("processed", "succeeded", "failed", "retried", "held", "blocked", "unknown")
+    names = ("processed", "succeeded", "failed", "retried", "held", "blocked", "unknown", "unparked")
     shown: dict[str, Any] = {name: getattr(report, name) for name in names}
     shown["stopped"] = report.stopped
     shown["handovers"] = {"count": report.handovers, "max_s": round(report.handover_max_s, 3)}
@@ -129,6 +129,7 @@ def _told(report: Report) -> str:
         told += f", {report.held} held by a quarantine"
     told += f"; {report.blocked} wait behind a failed job of their resource" if report.blocked else ""
     told += f"; {report.unknown} wait for a worker that knows their type" if report.unknown else ""
+    told += f"; {report.unparked} parked jobs wait for the investigation topic" if report.unparked else ""
     told += "".join(f"; stopped: {why}" for why in report.stopped)
     if not report.handovers:
         return told

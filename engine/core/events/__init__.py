@@ -95,6 +95,7 @@ from .notes import KeysExpired
 from .record import BODIES, Event, EventRecord
 from .reverts import RevertCommand, RevertDecided, StateReverted
 from .waiting import (
+    EntryPosted,
     KeyBlocked,
     SubmissionHeld,
     SubmissionReleased,
@@ -136,6 +137,7 @@ __all__ = [
     "EffectSkipped",
     "EffectStarted",
     "EffectSucceeded",
+    "EntryPosted",
     "Event",
     "EventRecord",
     "GroupRewound",

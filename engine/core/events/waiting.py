@@ -45,3 +45,9 @@ class UniqueDuplicated(Body, frozen=True):
 
     key: str
     first: str
+
+
+class EntryPosted(Body, frozen=True):
+    """The investigation topic has the entry of the job that the event of this number parked."""
+
+    entry: int
