@@ -21,8 +21,8 @@ from ..ports.log import Append
 from ..ports.store import Family, Put
 from ..runtime.deployment import Deployment
 from ..runtime.recover import PartitionTopics, Tail, log_identity
+from ..store.newest import COUNTS, POSITIONS, Positions, encode_positions, read_aggregate
 from ..store.opener import new_overlay
-from ..store.working import COUNTS, POSITIONS, Positions, encode_positions, read_aggregate
 from . import branches
 from .branches import Branch
 from .diff import diff, fork_recording

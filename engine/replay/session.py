@@ -26,7 +26,7 @@ from ..runtime.compensations import reference
 from ..runtime.context import Aggregate, CacheAnswer, Child
 from ..runtime.failures import classify
 from ..runtime.leasing import LeaseHandle
-from ..store.working import read_aggregate
+from ..store.newest import read_aggregate
 from . import answers
 from .away import RecordedAway
 from .divergence import Divergence, Matcher

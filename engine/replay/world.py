@@ -11,7 +11,7 @@ from ..core import state as s
 from ..core import values
 from ..ports.store import Family, Version, View
 from ..store.content import AsOf
-from ..store.working import COUNTS
+from ..store.newest import COUNTS
 
 
 class Place(NamedTuple):

@@ -23,10 +23,10 @@ from ..ports.log import Log, Record
 from ..ports.store import Family, Put, Store, StoreError, View
 from ..store.keys import SEQ_MAX
 from ..store.memory import MemoryStore
+from ..store.newest import COUNTS, PEERS, POSITIONS, QUEUED, read_aggregate
 from ..store.opener import open_reader, open_store
 from ..store.overlay import Overlay
 from ..store.reader import ReadStore
-from ..store.working import COUNTS, PEERS, POSITIONS, QUEUED, read_aggregate
 from .deployment import Deployment
 from .pending import Pending, pending_of, read_pending
 from .recover import PartitionTopics, StoreAhead, Tail

@@ -19,7 +19,7 @@ from ..core.names import valid_job_id
 from ..core.quarantine import decide_quarantine, evolve_quarantine, held_text
 from ..core.times import format_time
 from ..ports.log import Reader
-from ..store.working import read_quarantines, read_queued
+from ..store.newest import read_quarantines, read_queued
 from .commands import answers, append_to_partitions, operator
 from .deployment import Deployment
 from .ids import new_id

@@ -16,7 +16,8 @@ from ..core.merge import GapInLog, Merge, Merged
 from ..core.state import STATE_FORMAT
 from ..ports.log import Log, LogDamaged, Reader
 from ..ports.store import Family, Put, Store
-from ..store.working import POSITIONS, Positions, WorkingSet, encode_positions, read_positions, trace_put
+from ..store.newest import POSITIONS, Positions, encode_positions, read_positions
+from ..store.working import WorkingSet, trace_put
 
 #: Records folded before they are written as one batch.
 CHUNK = 2000

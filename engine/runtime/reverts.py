@@ -16,7 +16,7 @@ from ..core.position import Position
 from ..core.requests import SAVE
 from ..core.revert import MISSING, Plan, Scope, kept_told, parts, plan_revert, revert_refusal
 from ..ports.store import Family
-from ..store.working import read_aggregate
+from ..store.newest import read_aggregate
 from ..store.written import written_since
 from .commands import CommandRefusedError, answers, append_records, checked_reason, command_record, operator
 from .ids import new_id

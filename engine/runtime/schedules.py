@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.schedule import upcoming
 from ..core.times import format_time
-from ..store.working import read_schedules
+from ..store.newest import read_schedules
 from .cron import zone
 from .past import Past
 from .show import time_or_none

@@ -9,7 +9,7 @@ from ..core import values
 from ..core.position import Position
 from ..core.times import parse_time
 from ..ports.store import Family, View
-from ..store.working import read_aggregate
+from ..store.newest import read_aggregate
 from .moments import event_before
 from .past import NotFound, Past
 

@@ -22,9 +22,9 @@ from ..core.requests import SAVE
 from ..core.state import DONE
 from ..ports.log import LogDamaged
 from ..ports.store import Family, Store, StoreError
+from ..store.newest import NOT_CONTENT, read_counts, read_positions
 from ..store.opener import open_reader, open_store
 from ..store.reader import ReadStore
-from ..store.working import NOT_CONTENT, read_counts, read_positions
 from . import checks
 from .check_keys import second_successes, unfounded_claims
 from .checks import PartitionChecks, Violation

@@ -9,94 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from ..core import events as e
 from ..core import state as s
-from ..core.aggregate import rebuild
-from ..core.merge import Fence
 from ..ports.store import Delete, Family, Put, View
 from .cancels import KeptCancels
 from .entries import EntryMarks
 from .expiring import Expiring
+from .newest import (
+    COUNTS,
+    PEERS,
+    QUEUED,
+    encode_meta,
+    read_aggregate,
+    read_counts,
+    read_peers,
+    read_quarantines,
+    read_queued,
+    read_schedules,
+)
 from .reverts import FreshVersions, RevertMarks
 
 T = TypeVar("T")
-
-POSITIONS = b"positions"
-COUNTS = b"counts"
-QUEUED = b"queued"
-PEERS = b"peers"
-#: META keys that say where the log was read to; they differ between a live store and its rebuild on the same events.
-NOT_CONTENT = (POSITIONS,)
-
-
-class Positions(msgspec.Struct, array_like=True):
-    """What a store reflects: next offsets by topic name, the next event number, the writers' fences."""
-
-    offsets: dict[str, int] = {}
-    seq: int = 0
-    lamport: int = 0
-    fences: dict[str, Fence] = {}
-    applied_epoch: int = 0
-    log_identity: str = ""
-    state_format: int = s.STATE_FORMAT
-
-
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_decode_positions = msgspec.msgpack.Decoder(Positions).decode
-_decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
-_decode_peers = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
-
-
-def read_positions(view: View) -> Positions | None:
-    """What the store reflects, None when it is new."""
-    data = view.get(Family.META, POSITIONS)
-    return None if data is None else _decode_positions(data)
-
-
-def read_counts(view: View) -> dict[str, int]:
-    """Jobs by status."""
-    data = view.get(Family.META, COUNTS)
-    return {} if data is None else _decode_counts(data)
-
-
-def read_queued(view: View) -> dict[str, int]:
-    """Jobs that wait, are delayed or to be retried, by type."""
-    data = view.get(Family.META, QUEUED)
-    return {} if data is None else _decode_counts(data)
-
-
-def read_peers(view: View) -> dict[int, int]:
-    """The newest epoch of each other partition that asked for something here."""
-    data = view.get(Family.META, PEERS)
-    return {} if data is None else dict(_decode_peers(data))
-
-
-def read_quarantines(view: View) -> dict[str, s.Quarantine]:
-    """All quarantines by job type, lifted ones included."""
-    found = {raw.decode(): view.latest(Family.QUARANTINES, raw) for raw in view.keys(Family.QUARANTINES)}
-    return {name: s.decode_quarantine(version.value) for name, version in found.items() if version is not None}
-
-
-def read_schedules(view: View) -> dict[str, s.Schedule]:
-    """All schedules that are at home here, by name."""
-    found = {raw.decode(): view.latest(Family.SCHEDULES, raw) for raw in view.keys(Family.SCHEDULES)}
-    return {name: s.decode_schedule(version.value) for name, version in found.items() if version is not None}
-
-
-def read_aggregate(view: View, key: str, seq: int | None = None) -> s.Aggregate:
-    """An aggregate as of `seq` (None: the newest), from at most SNAPSHOT_EVERY stored versions."""
-    raw = key.encode()
-    head = view.latest(Family.AGGREGATES, raw) if seq is None else view.at(Family.AGGREGATES, raw, seq)
-    if head is None:
-        return s.NO_AGGREGATE
-    newest = s.decode_version(head.value)
-    stored = [
-        (version.seq, s.decode_version(version.value))
-        for version in view.history(Family.AGGREGATES, raw, first=newest.snapshot_seq, last=head.seq)
-    ]
-    return rebuild(stored)
 
 
 class WorkingSet(Expiring):
@@ -222,7 +155,7 @@ class WorkingSet(Expiring):
     def set_peer(self, partition: int, epoch: int) -> None:
         """Another partition's newest owner, as far as its requests told."""
         self.peers[partition] = epoch
-        self._changes.append(Put(Family.META, PEERS, _encode(sorted(self.peers.items()))))
+        self._changes.append(Put(Family.META, PEERS, encode_meta(sorted(self.peers.items()))))
 
     def idempotency(self, key: str) -> s.Idempotency | None:
         """What is known under an effect's key."""
@@ -333,10 +266,10 @@ class WorkingSet(Expiring):
         """Ends the turn: its number and what it changed, to be written once the log has committed it."""
         changes, self._changes = self._changes, []
         if changes:
-            changes.append(Put(Family.META, COUNTS, _encode(self.counts)))
+            changes.append(Put(Family.META, COUNTS, encode_meta(self.counts)))
         if self._queued_changed:
             self._queued_changed = False
-            changes.append(Put(Family.META, QUEUED, _encode(self.queued)))
+            changes.append(Put(Family.META, QUEUED, encode_meta(self.queued)))
         turn = self._turn
         self._turn += 1
         return turn, changes
@@ -390,11 +323,6 @@ def _queue_place(job_id: str, head: s.JobHead | None, job: s.JobState) -> tuple[
     if job.status != s.WAITING and job.due is not None:
         return Family.TIMERS, s.timer_key(job.due, job_id)
     return Family.READY, s.ready_key(0, 0) if head is None else s.ready_key(head.priority, head.accepted_seq)
-
-
-def encode_positions(positions: Positions) -> bytes:
-    """The META value of positions."""
-    return _encode(positions)
 
 
 def trace_put(job_id: str, seq: int, domain: bool, offset: int) -> Put:

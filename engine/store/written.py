@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from ..core import state as s
 from ..ports.store import Family, View
+from .newest import read_aggregate
 from .reverts import FreshVersions
-from .working import read_aggregate
 
 
 class Written(NamedTuple):

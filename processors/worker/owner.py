@@ -20,7 +20,8 @@ from rewindq.engine.core.state import JobHead
 from rewindq.engine.ports.clock import Clock
 from rewindq.engine.ports.log import Append
 from rewindq.engine.ports.store import Delete, Family, Put, Store
-from rewindq.engine.store.working import POSITIONS, Positions, WorkingSet, encode_positions, trace_put
+from rewindq.engine.store.newest import POSITIONS, Positions, encode_positions
+from rewindq.engine.store.working import WorkingSet, trace_put
 
 
 class About(msgspec.Struct, frozen=True, gc=False):

@@ -27,8 +27,8 @@ from rewindq.engine.runtime.client import Client
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.settings import Settings, SettingsError, load_settings
 from rewindq.engine.runtime.verify import verify
+from rewindq.engine.store.newest import POSITIONS, Positions, encode_positions, read_positions
 from rewindq.engine.store.opener import open_store
-from rewindq.engine.store.working import POSITIONS, Positions, encode_positions, read_positions
 from rewindq.processors.worker.daemon import DaemonOptions, run_worker
 from rewindq.processors.worker.report import WorkerOptions
 

@@ -21,8 +21,8 @@ from rewindq.engine.replay.forks import ForkOptions, diff_branch, fork
 from rewindq.engine.replay.parent import Refused
 from rewindq.engine.replay.points import HalfDone, Wanted
 from rewindq.engine.replay.source import open_job
+from rewindq.engine.store.newest import read_aggregate, read_positions
 from rewindq.engine.store.opener import open_overlay_reader
-from rewindq.engine.store.working import read_aggregate, read_positions
 
 from .conftest import FIXED, SHOP, Shop
 

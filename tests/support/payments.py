@@ -21,8 +21,8 @@ from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.recover import PartitionTopics, Tail
 from rewindq.engine.runtime.settings import Settings
+from rewindq.engine.store.newest import NOT_CONTENT
 from rewindq.engine.store.opener import open_store
-from rewindq.engine.store.working import NOT_CONTENT
 
 JOBS = 60
 ACCOUNTS = 7

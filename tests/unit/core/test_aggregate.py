@@ -23,7 +23,8 @@ from rewindq.engine.core.events import StateChanged
 from rewindq.engine.core.evolve import FoldError, Moment
 from rewindq.engine.ports.store import Family, Put
 from rewindq.engine.store.memory import MemoryStore
-from rewindq.engine.store.working import WorkingSet, read_aggregate
+from rewindq.engine.store.newest import read_aggregate
+from rewindq.engine.store.working import WorkingSet
 
 names = st.sampled_from(["a", "b", "c", "$decimal", ""])
 changes = st.dictionaries(names, st.integers() | st.just(DELETE) | st.sampled_from(["x", None]), max_size=4)

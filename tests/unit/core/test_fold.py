@@ -18,7 +18,8 @@ from rewindq.engine.core.evolve import FoldError
 from rewindq.engine.core.fold import apply_record
 from rewindq.engine.ports.store import Delete, Family, Put
 from rewindq.engine.store.memory import MemoryStore
-from rewindq.engine.store.working import WorkingSet, read_counts, read_quarantines, read_queued
+from rewindq.engine.store.newest import read_counts, read_quarantines, read_queued
+from rewindq.engine.store.working import WorkingSet
 
 
 def folded(

@@ -20,7 +20,7 @@ from rewindq.engine.replay.diff import diff, fork_recording
 from rewindq.engine.replay.points import BadPoint, HalfDone, Partition, Wanted, resolve
 from rewindq.engine.replay.source import JobPast, open_job
 from rewindq.engine.runtime.deployment import Deployment
-from rewindq.engine.store.working import read_aggregate
+from rewindq.engine.store.newest import read_aggregate
 
 CALLS: list[str] = []
 

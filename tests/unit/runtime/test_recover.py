@@ -19,7 +19,7 @@ from rewindq.engine.ports.log import Append, LogDamaged, Reader, Record, TopicPa
 from rewindq.engine.ports.store import Family, Put, Store
 from rewindq.engine.runtime.recover import PartitionTopics, StoreAhead, Tail
 from rewindq.engine.store.memory import MemoryStore
-from rewindq.engine.store.working import POSITIONS, encode_positions, read_positions
+from rewindq.engine.store.newest import POSITIONS, encode_positions, read_positions
 
 SOURCE = PartitionTopics("lifecycle", "domain", 0)
 CODEC = Codec()
