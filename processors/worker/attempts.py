@@ -30,10 +30,10 @@ from rewindq.engine.runtime.ends import ResultRefused, encode_result, failure_of
 from .alone import Alone
 from .compensating import CompensatingSession, is_compensating, undo_in
 from .holds import Holds
-from .intake import Intake, Taken, payload_bytes
+from .intake import Intake, payload_bytes
 from .leases import Leases
 from .limits import Limits
-from .owner import About, Owner
+from .owner import About, Owner, Taken
 from .queue import Ready, ReadyQueue
 from .remote import Remote
 from .report import WorkerOptions

@@ -6,8 +6,6 @@ original bytes and says what is wrong.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec.structs import replace
 from pydantic import BaseModel
 
@@ -15,12 +13,9 @@ from rewindq.engine.codec.avro import UndecodableRecord
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
-from rewindq.engine.core.doubt import answer_refusal, decide_resolve
-from rewindq.engine.core.global_keys import is_global
 from rewindq.engine.core.inputs import names_refusal, payload_refusal
 from rewindq.engine.core.names import valid_job_id
 from rewindq.engine.core.partitioner import partition_for
-from rewindq.engine.core.quarantine import decide_quarantine
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import MARKED_NAME, holds_secret, secret_texts
 from rewindq.engine.core.sizes import INPUT_MAX, too_large
@@ -34,10 +29,10 @@ from rewindq.engine.runtime.kept import describe
 from rewindq.engine.runtime.rules import foreign_key
 
 from .home import Home
-from .owner import About, Owner
+from .operators import Operators
+from .owner import About, Owner, Taken
 from .parking import Parking
 from .remote import Remote
-from .reverting import take_revert
 from .unknown import UnknownTypes
 
 #: A due time further ahead is a mistake in units; a day beyond the longest delay, which was counted from a time that is
@@ -46,13 +41,6 @@ DUE_MAX = DURATION_MAX_US + 86_400 * 1_000_000
 #: Original bytes kept inside an investigation entry; larger ones go to the blob store, or are cut and said to be.
 ORIGINAL_MAX = 16 * 1024
 _CLAIMS = (e.ClaimRequest, e.ClaimReply, e.SettleRequest)
-
-
-class Taken(NamedTuple):
-    """What became of an input record: the job whose state changed, if any."""
-
-    job_id: str | None
-    events: tuple[e.Event, ...]
 
 
 class Intake:
@@ -68,6 +56,7 @@ class Intake:
         self.home: Home | None = None
         self.remote: Remote | None = None
         self.parking: Parking | None = None
+        self.operators = Operators(deployment, self)
 
     def take(self, owner: Owner, record: Record) -> Taken:
         """Takes one record in; its offset commits with the owner's turn."""
@@ -95,29 +84,31 @@ class Intake:
             if refusal is not None:
                 return self._park(owner, record, f"holds a submission of {job_id}, but {refusal}")
             return self._submission(owner, record, decoded, job_id, body)
-        if isinstance(body, e.CancelCommand | e.RetryCommand) and record.topic == self._topics.commands:
-            return self._command(owner, job_id, body)
-        if isinstance(body, e.QuarantineCommand | e.LiftCommand) and record.topic == self._topics.commands:
-            return self.quarantine(owner, body)
-        if isinstance(body, e.ResolveCommand) and record.topic == self._topics.commands:
-            return self._resolve(owner, job_id, body)
-        if isinstance(body, e.RevertCommand) and record.topic == self._topics.commands:
-            return Taken(None, take_revert(owner, self._partitions, decoded, body))
-        if isinstance(body, e.ResourceRequest) and record.topic == self._topics.commands and self.home is not None:
-            self.home.take(owner, decoded, decoded.events[0], body)
-            return Taken(None, ())
-        if isinstance(body, e.ResourceReply) and record.topic == self._topics.commands and self.remote is not None:
-            self.remote.take(owner, decoded, decoded.events[0], body)
-            return Taken(None, ())
-        if isinstance(body, e.LeaseProbe) and record.topic == self._topics.commands and self.remote and self.home:
-            unreadable = self.remote.deadlocks.take(owner, decoded, body, self.home)
-            return Taken(None, ()) if unreadable is None else self._park(owner, record, unreadable)
-        if isinstance(body, _CLAIMS) and record.topic == self._topics.commands and self.remote is not None:
-            self.remote.claims.take(owner, decoded, decoded.events[0], body)
-            return Taken(None, ())
-        if isinstance(body, e.RewindCommand) and record.topic == self._topics.commands:
-            return self._rewound(owner, job_id, body)
+        if record.topic == self._topics.commands:
+            taken = self.operators.take(owner, decoded, job_id) or self._asked(owner, record, decoded)
+            if taken is not None:
+                return taken
         return self._park(owner, record, f"holds {type(body).__name__}, which does not belong on {record.topic}")
+
+    def _asked(self, owner: Owner, record: Record, decoded: e.EventRecord) -> Taken | None:
+        """What another partition asks or answers; None where the record is no such thing."""
+        home, remote, event = self.home, self.remote, decoded.events[0]
+        body = event.body
+        if home is None or remote is None:
+            return None
+        if isinstance(body, e.ResourceRequest):
+            home.take(owner, decoded, event, body)
+        elif isinstance(body, e.ResourceReply):
+            remote.take(owner, decoded, event, body)
+        elif isinstance(body, e.LeaseProbe):
+            unreadable = remote.deadlocks.take(owner, decoded, body, home)
+            if unreadable is not None:
+                return self._park(owner, record, unreadable)
+        elif isinstance(body, _CLAIMS):
+            remote.claims.take(owner, decoded, event, body)
+        else:
+            return None
+        return Taken(None, ())
 
     def _submission(
         self, owner: Owner, record: Record, decoded: e.EventRecord, job_id: str, body: e.JobSubmitted
@@ -190,7 +181,7 @@ class Intake:
         window = None if job_type.unique_for is None else int(job_type.unique_for * 1_000_000)
         return Unique(job_id, key, window, owner.states.unique(job_type.name, key))
 
-    def _unique_again(self, owner: Owner, job_id: str, head: s.JobHead | None) -> Unique | None:
+    def unique_again(self, owner: Owner, job_id: str, head: s.JobHead | None) -> Unique | None:
         """The unique key of a job that was accepted before; None where its payload gives none by now."""
         job_type = None if head is None else self._app.types.get(head.type)
         if head is None or job_type is None or job_type.unique is None:
@@ -292,89 +283,6 @@ class Intake:
     def _forward(self, owner: Owner, record: Record, home: int, key: str) -> None:
         """Appends the submission, as it was, to its home partition, in the turn that passes over it here."""
         owner.add(Append(record.topic, home, key.encode(), record.value, record.timestamp_ms, record.headers))
-
-    def _command(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
-        if isinstance(body, e.CancelCommand) and self.unknown.holds(owner.partition, job_id):
-            self.end_hold(owner, job_id, "cancelled", None)
-        head = owner.states.head(job_id)
-        job = owner.states.job(job_id)
-        if isinstance(body, e.CancelCommand):
-            if job is None:
-                return self._keep_cancel(owner, job_id, body)
-            events = d.decide_cancel(job, body)
-        else:
-            unique = self._unique_again(owner, job_id, head)
-            events = d.decide_operator_retry(job, body, unique, self._deployment.time.now_us())
-        if head is None or job is None:
-            owner.append(About(None, 0, job_id.encode()), events)
-            return Taken(None, events)
-        owner.append(About.job(job_id, head, job.attempt, owner.partition, job.last_seq), events)
-        return Taken(job_id, events)
-
-    def quarantine(self, owner: Owner, body: e.QuarantineCommand | e.LiftCommand) -> Taken:
-        """Carries a quarantine's command out, once: a takeover does it before its offset is reached."""
-        events = decide_quarantine(owner.states.quarantine(body.type), body)
-        if events:
-            owner.append(About(None, 0, body.type.encode()), events)
-        return Taken(None, events)
-
-    def _keep_cancel(self, owner: Owner, job_id: str, body: e.CancelCommand) -> Taken:
-        """A cancel that came before its job. The job's home may be another partition: all of them are told."""
-        events = d.decide_cancel(None, body, owner.states.cancels.oldest_to_drop())
-        about = About(job_id, 0, job_id.encode())
-        owner.append(about, events)
-        if not body.relayed:
-            about = replace(about, causation_id=f"p{owner.partition}@{owner.seq - 1}")
-            event = e.Event(replace(body, relayed=True))
-            for partition in range(self._partitions):
-                if partition != owner.partition:
-                    owner.unnumbered(self._topics.commands, partition, about, event)
-        return Taken(None, events)
-
-    def _resolve(self, owner: Owner, job_id: str, body: e.ResolveCommand) -> Taken:
-        """An effect's outcome on a person's word; on the trace of the job that started the call last."""
-        keys = self.remote.claims.keys if self.remote is not None and is_global(body.key) else None
-        if keys is not None and keys.resolve(owner, job_id, body, self._answer_refusal(body)):
-            return Taken(None, ())
-        known = owner.states.idempotency_at(body.key)
-        holder = job_id if known is None else known[1].job_id
-        head, job = owner.states.head(holder), owner.states.job(holder)
-        events = decide_resolve(known, job, body, self._answer_refusal(body))
-        if head is None or job is None:
-            owner.append(About(None, 0, job_id.encode()), events)
-        else:
-            owner.append(About.job(holder, head, job.attempt, owner.partition, job.last_seq), events)
-        return Taken(None, events)
-
-    def _answer_refusal(self, body: e.ResolveCommand) -> str | None:
-        """Why an answer cannot be recorded: checked as an effect's own is, since any producer may have sent it."""
-        data, ref = body.answer, body.answer_ref
-        if ref is None:
-            limit = self._deployment.settings.body_limit_bytes
-            if data is not None and len(data) > limit:
-                return f"the answer has {len(data)} bytes, over the limit of {limit}; it belongs in the blob store"
-            return None if data is None else answer_refusal(data)
-        if self._deployment.blobs is None:
-            return f"the answer {ref} is in a blob store, but this worker has none (--blobs)"
-        try:
-            return answer_refusal(self._deployment.blobs.get(ref))
-        except BlobMissing as error:
-            return str(error)
-
-    def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
-        event = e.Event(
-            e.GroupRewound(
-                body.group,
-                body.input_topic,
-                body.from_offset,
-                body.to_offset,
-                body.reason,
-                body.actor,
-                body.command_id,
-            )
-        )
-        owner.append(About(None, 0, job_id.encode()), (event,))
-        return Taken(None, (event,))
 
     def _park(self, owner: Owner, record: Record, reason: str) -> Taken:
         """An entry for what can't become a job; its id names where it came from, so a rewind finds it there already."""

@@ -49,6 +49,13 @@ class About(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class Taken(NamedTuple):
+    """What became of an input record: the job whose state changed, if any."""
+
+    job_id: str | None
+    events: tuple[Event, ...]
+
+
 class _Trace(msgspec.Struct, frozen=True, gc=False):
     job_id: str
     seq: int

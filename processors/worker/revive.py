@@ -16,8 +16,8 @@ from rewindq.engine.runtime.app import App
 
 from .attempts import Attempts
 from .compensating import undo_in
-from .intake import Intake, Taken
-from .owner import About, Owner
+from .intake import Intake
+from .owner import About, Owner, Taken
 from .unknown import note
 
 log = structlog.get_logger(__name__)

@@ -272,7 +272,7 @@ class Worker:
         )
         self._attempts.timers[partition] = Timers(owner.store)
         for command in taken.quarantines:
-            self._intake.quarantine(owner, command)
+            self._intake.operators.quarantine(owner, command)
         self._home.adopt(owner)
         self._parking.adopt(owner)
         self._attempts.limits.rates.adopt(partition, self.deployment.clock.monotonic())
