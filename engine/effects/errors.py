@@ -104,3 +104,16 @@ class AttemptEnded(BaseException):
 
     Not an `Exception`, so that a handler's own `except Exception` does not swallow it.
     """
+
+
+class StepLost(StepError):
+    """The handler's attempt was ended from inside, or a lease it relied on was lost."""
+
+    failure_class = FailureClass.CONCURRENCY
+
+
+class ThreadBusy(StepError):
+    """The thread of an earlier attempt of this job, which this worker gave back, has not ended."""
+
+    failure_class = FailureClass.TIMEOUT
+    terminal = True

@@ -19,7 +19,7 @@ from rewindq.engine.core.compensate import end_compensation
 from rewindq.engine.core.doubt import unresolved
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import secret_texts
-from rewindq.engine.effects.errors import AttemptEnded, StepError
+from rewindq.engine.effects.errors import AttemptEnded, StepLost, ThreadBusy
 from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.app import App
 from rewindq.engine.runtime.blocking import BlockingContext
@@ -385,16 +385,3 @@ class Attempts:
         """Frees the threads; a handler that hangs in one is left behind."""
         self._threads.shutdown()
         self._effects.shutdown()
-
-
-class StepLost(StepError):
-    """The handler's attempt was ended from inside, or a lease it relied on was lost."""
-
-    failure_class = FailureClass.CONCURRENCY
-
-
-class ThreadBusy(StepError):
-    """The thread of an earlier attempt of this job, which this worker gave back, has not ended."""
-
-    failure_class = FailureClass.TIMEOUT
-    terminal = True

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -37,7 +37,7 @@ from .patience import see_waiting
 from .queue import ReadyQueue
 from .report import Report, WorkerOptions
 from .revive import release_held, revive
-from .run import Run
+from .starts import Starts
 from .takeover import Taken, take_over
 from .takeovers import RETRY_DELAY, Takeovers
 from .timers import Timers
@@ -66,7 +66,6 @@ class Worker:
         self._owners: dict[int, Owner] = {}
         self._paused: set[int] = set()
         self._releasing: set[int] = set()
-        self._starting: list[Run] = []
         self._ended: Counter[str] = Counter()
         self._commit: asyncio.Task[None] | None = None
         self._committing: list[Owner] = []
@@ -81,7 +80,7 @@ class Worker:
         self._intake.home, self._intake.remote = self._home, self._attempts.remote
         self._clocks = Clocks(deployment)
         self._parking = self._intake.parking = Parking(deployment, lambda t: self._committer.commit_now(t), self.wake)
-        self._order: deque[int] = deque()
+        self._starts = Starts(self._attempts, self._owners, options.concurrency)
 
     # --- life ---
 
@@ -163,7 +162,8 @@ class Worker:
                 self._due(self._owners[partition], job_id, due)
         self._scheduler.plan()
         self._expiry.look(self._owners)
-        self._start_ready()
+        if not self._stopping:
+            self._starts.fill(self._releasing)
         see_waiting(self._attempts, self._intake, self._owners.values())
         self._attempts.flush_dirty()
         self._pace()
@@ -172,29 +172,6 @@ class Worker:
         job = owner.states.job(job_id)
         if job is not None and job.status in (s.DELAYED, s.RETRYING) and job.due == due:
             self._attempts.requeue(owner, job_id)
-
-    def _start_ready(self) -> None:
-        """Starts waiting jobs while there is room, partition by partition in turn."""
-        lone = self._attempts.alone.turn()
-        if lone is not None and (run := self._attempts.start(*lone)) is not None:
-            self._starting.append(run)
-        room = self._attempts.alone.room(self.options.concurrency)
-        empty = 0
-        while room > 0 and empty < len(self._order) and not self._stopping:
-            partition = self._order[0]
-            self._order.rotate(-1)
-            if partition in self._releasing:
-                empty += 1
-                continue
-            entry = self._attempts.queues[partition].pop(self._attempts.limits.full_types(self._attempts.by_type))
-            if entry is None:
-                empty += 1
-                continue
-            empty = 0
-            run = self._attempts.start(self._owners[partition], entry)
-            if run is not None:
-                self._starting.append(run)
-            room = self._attempts.alone.room(self.options.concurrency)
 
     def _pace(self) -> None:
         # Commands are always read: a quarantine must get through when its jobs have filled the queue.
@@ -221,7 +198,7 @@ class Worker:
     async def _run_commit(self) -> None:
         # Looked at in the step that closes the turns: what happened since the commit was asked for goes with them.
         owners = self._committing = [owner for owner in self._owners.values() if owner.has_work]
-        starting, self._starting = self._starting, []
+        starting = self._starts.take()
         ended = self._attempts.take_ended()
         try:
             if owners:
@@ -265,7 +242,7 @@ class Worker:
             owner.store.close()
             return
         self._owners[partition] = owner
-        self._order.append(partition)
+        self._starts.adopt(partition)
         found = self._intake.unknown.found
         self._attempts.queues[partition] = ReadyQueue(
             self._loaded.app.types, lambda entry: found(partition, entry.job_id, entry.type)
@@ -290,7 +267,7 @@ class Worker:
             return
         for run in [r for r in self._attempts.running.values() if r.owner is owner]:
             self._attempts.abandon(run)
-        self._starting = [run for run in self._starting if run.owner is not owner]
+        self._starts.drop(owner)
         self._attempts.holds.drop(owner)
         self._attempts.alone.drop((partition,))
         self._scheduler.drop(partition)
@@ -303,7 +280,6 @@ class Worker:
         self._attempts.limits.rates.drop(partition)
         self._attempts.timers.pop(partition, None)
         self._paused.discard(partition)
-        self._order.remove(partition)
         owner.store.close()
 
     async def _release_partitions(self, partitions: list[int], lost: bool) -> None:
