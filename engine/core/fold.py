@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from . import events as e
 from . import state as s
 from .aggregate import evolve_aggregate
+from .answered import ANSWERS, answer_of
 from .entries import apply_entry
 from .evolve import (
     JOB_EVENTS,
@@ -68,6 +69,8 @@ def _apply_event(states: States, record: e.EventRecord, event: e.Event, at: Mome
     apply = _APPLIERS.get(kind)
     if apply is not None:
         apply(states, record, event, at)
+    if kind in ANSWERS:
+        states.commands.note(at.job_id, body.command_id, answer_of(body))  # type: ignore[attr-defined]
     if kind in _OPEN_EVENTS:
         # A first attempt has none: that spares a look into the store for most jobs.
         first = kind is e.AttemptStarted and at.attempt == 1

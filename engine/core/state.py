@@ -206,6 +206,13 @@ class KeptCancel(Stored, frozen=True, array_like=True):
     number: int
 
 
+class Answer(Stored, frozen=True, array_like=True):
+    """What became of an operator's command: done, kept, or refused with a reason."""
+
+    state: str
+    reason: str | None = None
+
+
 class Lent(Stored, frozen=True, array_like=True):
     """A lease that a job of another partition holds now: whom to tell of its end, and under which request."""
 
@@ -315,6 +322,7 @@ State: TypeAlias = (
     | UniqueMark
     | Reverts
     | Unposted
+    | Answer
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -333,6 +341,7 @@ decode_block = msgspec.msgpack.Decoder(KeyBlock).decode
 decode_held = msgspec.msgpack.Decoder(Held).decode
 decode_unposted = msgspec.msgpack.Decoder(Unposted).decode
 decode_unique = msgspec.msgpack.Decoder(UniqueMark).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode
 decode_note = msgspec.msgpack.Decoder(TypeNote).decode
 decode_reverts = msgspec.msgpack.Decoder(Reverts).decode
 
@@ -343,6 +352,7 @@ TYPE_NOTE = "type\0"
 UNIQUE = "unique\0"
 REVERTS = "revert\0"
 UNPOSTED = "unposted\0"
+ANSWER = "answer\0"
 
 
 def ready_key(priority: int, accepted_seq: int) -> bytes:
@@ -368,6 +378,11 @@ def unique_key(job_type: str, key: str) -> str:
 def reverts_key(job_id: str, resource: str) -> str:
     """The mark of the reverts of a job's changes of an aggregate."""
     return f"{REVERTS}{job_id}\0{resource}"
+
+
+def answer_key(job_id: str, command_id: str) -> str:
+    """The mark of a command's answer. A job id holds no NUL, so no two commands share one."""
+    return f"{ANSWER}{job_id}\0{command_id}"
 
 
 def trace_key(job_id: str, seq: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from . import events as e
 from . import state as s
+from .answered import Commands
 from .entries import UnpostedEntries
 from .revert import RevertMarks
 
@@ -44,6 +45,11 @@ class States(Protocol):
 
     def drop_cancel(self, job_id: str) -> None:
         """Forgets a kept cancel, where there is one."""
+        ...
+
+    @property
+    def commands(self) -> Commands:
+        """The answers to operators' commands about jobs."""
         ...
 
     def lease(self, resource: str) -> s.Lease | None:

@@ -39,6 +39,10 @@ class Branch(NamedTuple):
     born: e.BranchCreated
     ended: e.BranchEnded | None
 
+    def same_run(self, other: Branch) -> bool:
+        """Whether both tell of one run: two processes may have asked for one name at once."""
+        return (self.born, self.created_us) == (other.born, other.created_us)
+
     @property
     def base(self) -> Position:
         """The first event that it does not share with its parent."""
@@ -88,10 +92,14 @@ def list_branches(deployment: Deployment) -> list[Branch]:
     try:
         while reader.position(topic, 0) < end:
             for record in reader.poll(_POLL, 1.0):
+                key = record.key or b""
                 if record.value is None:
-                    found.pop(record.key or b"", None)
-                else:
-                    found[record.key or b""] = _branch(deployment.codec.decode(record.value))
+                    found.pop(key, None)
+                    continue
+                branch = _branch(deployment.codec.decode(record.value))
+                # A name belongs to whoever registered it first: what others registered meanwhile counts for nothing.
+                if key not in found or found[key].same_run(branch):
+                    found[key] = branch
     finally:
         reader.close()
     return sorted(found.values(), key=lambda branch: (branch.created_us, branch.name))
@@ -115,27 +123,43 @@ def find_branch(deployment: Deployment, name: str) -> Branch:
     raise NoBranch(f"no branch {name!r} in namespace {deployment.settings.namespace!r} (there are: {there})")
 
 
+def branch_stem(job_id: str) -> str:
+    """What the names of a job's branches begin with."""
+    letters = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in job_id.lower())
+    return f"fork-{letters.strip('-')[-40:].strip('-') or 'job'}"
+
+
 def free_name(deployment: Deployment, job_id: str) -> str:
     """A name for a branch of a job that no branch has."""
     taken = {branch.name for branch in list_branches(deployment)}
-    letters = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in job_id.lower())
-    stem = f"fork-{letters.strip('-')[-40:].strip('-') or 'job'}"
+    stem = branch_stem(job_id)
     return next(name for number in range(1, len(taken) + 2) if (name := f"{stem}-{number}") not in taken)
 
 
 def create(deployment: Deployment, branch: Branch, offsets: dict[tuple[str, int], int]) -> None:
     """Registers a branch and makes what belongs to it. Raises BranchExists, BadName.
 
-    The registry comes first, so that whatever a crash leaves behind is found there and can be deleted.
+    The registry comes first, so that whatever a crash leaves behind is found there and can be deleted. Its order
+    decides between several that ask for one name at once.
     """
     branch_name(branch.name)
-    if branch.name in {known.name for known in list_branches(deployment)}:
-        raise BranchExists(f"there is a branch {branch.name!r} already: give another --name, or delete it first")
+    _refuse_known(deployment, branch)
     deployment.ensure_topics()
     register(deployment, branch)
+    _refuse_known(deployment, branch)
     deployment.log.create_topics([TopicSpec(topic, 1) for topic in branch.topics])
     deployment.log.set_offsets(branch.born.group, offsets)
     folder(deployment, branch.name).mkdir(parents=True, exist_ok=True)
+
+
+def _refuse_known(deployment: Deployment, branch: Branch) -> None:
+    holder = next((known for known in list_branches(deployment) if known.name == branch.name), None)
+    if holder is None or holder.same_run(branch):
+        return
+    if holder.ended is not None:
+        # Its entry may stand before ours: a registry that keeps the newest of a name only must keep this one.
+        register(deployment, holder)
+    raise BranchExists(f"there is a branch {branch.name!r} already: give another --name, or delete it first")
 
 
 def register(deployment: Deployment, branch: Branch) -> None:

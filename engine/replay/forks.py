@@ -19,11 +19,12 @@ from ..core.names import MAIN
 from ..core.secrets import MASK
 from ..ports.log import Append
 from ..ports.store import Family, Put
+from ..runtime.commands import command_id_of
 from ..runtime.deployment import Deployment
 from ..runtime.recover import PartitionTopics, Tail, log_identity
 from ..store.newest import COUNTS, POSITIONS, Positions, encode_positions, read_aggregate
 from ..store.opener import new_overlay
-from . import branches
+from . import branches, requested
 from .branches import Branch
 from .diff import diff, fork_recording
 from .parent import Refused, Replayer, changed_payload, replay
@@ -49,6 +50,7 @@ class ForkOptions(NamedTuple):
     bypass: bool = False
     limit: float = LIMIT
     parent: str = MAIN
+    request_id: str | None = None
 
 
 def fork(
@@ -56,6 +58,7 @@ def fork(
 ) -> Replayed:
     """Runs an attempt in a new branch, in `replayer` or a new process.
 
+    With a `request_id` there is one branch of it, however often and by how many it is asked for.
     Raises NoRecording, BadPoint, HalfDone, BranchExists, Refused, AppError.
     """
     if options.parent != MAIN:
@@ -66,7 +69,16 @@ def fork(
         base = resolve(job.recording, job.head, options.wanted, options.attempt, _partition(deployment, job))
         request = _request(deployment, job, base, app, options)
         branch = _branch(deployment, job, base, app, options)
-        branches.create(deployment, branch, _base_offsets(deployment, job, base.seq))
+        known = requested.find(deployment, branch)
+        if known is None:
+            try:
+                branches.create(deployment, branch, _base_offsets(deployment, job, base.seq))
+            except branches.BranchExists:
+                known = requested.find(deployment, branch)
+                if known is None:
+                    raise
+        if known is not None:
+            return _told(deployment, job, base, requested.ended(deployment, known, options.limit))
         request = msgspec.structs.replace(
             request, branch=branch.name, folder=str(branches.folder(deployment, branch.name))
         )
@@ -96,7 +108,13 @@ def _request(deployment: Deployment, job: JobPast, base: Base, app: str, options
 
 
 def _branch(deployment: Deployment, job: JobPast, base: Base, app: str, options: ForkOptions) -> Branch:
-    name = options.name if options.name is not None else branches.free_name(deployment, job.recording.job_id)
+    job_id = job.recording.job_id
+    request = None
+    if options.request_id is not None:
+        request = command_id_of(deployment, options.request_id, "fork", job_id)
+    name = options.name
+    if name is None:
+        name = branches.free_name(deployment, job_id) if request is None else requested.name_of(job_id, request)
     topics = deployment.topics
     secrets = job.head.secrets
     changes = {path: MASK if path in secrets else text for path, text in options.changes.items()}
@@ -112,9 +130,10 @@ def _branch(deployment: Deployment, job: JobPast, base: Base, app: str, options:
         changes=values.encode(changes) if changes else None,
         host=socket.gethostname(),
         pid=os.getpid(),
+        request=request,
     )
     now = deployment.clock.now_us()
-    return Branch(name, job.recording.job_id, base.attempt.number, None, now, born, None)
+    return Branch(name, job_id, base.attempt.number, None, now, born, None)
 
 
 def _ended(reply: Reply) -> e.BranchEnded:
@@ -220,6 +239,38 @@ def _shown(job: JobPast, branch: Branch, base: Base, reply: Reply, own: list[e.E
     compared = _compare(job, branch, own)
     shown = _summary(branch, base, reply) | {"diff": compared}
     return Replayed(shown, not compared["same"] or bool(shown["divergences"]), reply.outcome == "blocked")
+
+
+def _told(deployment: Deployment, job: JobPast, base: Base, branch: Branch) -> Replayed:
+    """A fork that was run for the same request: its outcome and what differs, as its branch holds them."""
+    assert branch.ended is not None
+    own = branches.records(deployment, branch)
+    compared = _compare(job, branch, own)
+    diverged = [_divergence(event) for record in own for event in record.events]
+    found = [one for one in diverged if one is not None]
+    shown = {
+        "branch": branch.name,
+        "base": str(branch.base),
+        "outcome": branch.ended.outcome,
+        "divergences": found,
+        "diff": compared,
+        "job_id": branch.job_id,
+        "attempt": branch.attempt,
+        "failed_step": None,
+        "reason": branch.ended.reason,
+        "violations": [],
+        "code_version": {"recorded": base.attempt.code_version, "ran": branch.code_version},
+    }
+    return Replayed(shown, not compared["same"] or bool(found), branch.ended.outcome == "blocked")
+
+
+def _divergence(event: e.Event) -> dict[str, Any] | None:
+    """A divergence as the branch recorded it."""
+    body = event.body
+    if not isinstance(body, e.DivergenceFound):
+        return None
+    expected, got = (None if data is None else values.decode(data) for data in (body.expected, body.got))
+    return {"kind": body.kind, "step": event.step, "occurrence": 1, "expected": expected, "got": got}
 
 
 def _not_run(branch: Branch, base: Base, reply: Reply) -> Replayed:

@@ -198,40 +198,55 @@ class Client:
 
     # --- operators' commands ---
 
-    def cancel(self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0) -> CommandOutcome:
+    def cancel(
+        self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0, request_id: str | None = None
+    ) -> CommandOutcome:
         """Asks to cancel a job; waits up to `timeout` seconds until a worker has answered.
 
+        Given again with the same `request_id`, this and the commands below are carried out once, with one result.
         Raises NotFound, CommandRefusedError when the job is over, ValueError without a reason.
         """
-        return cancel_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
+        past = self.past
+        return cancel_job(past, past.find(job_id), reason, actor, timeout, request_id)
 
-    def retry(self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0) -> CommandOutcome:
+    def retry(
+        self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0, request_id: str | None = None
+    ) -> CommandOutcome:
         """Asks to send a job of the investigation queue back; as `cancel`."""
-        return retry_job(self.deployment, self.past.find(job_id), reason, actor, timeout)
+        past = self.past
+        return retry_job(past, past.find(job_id), reason, actor, timeout, request_id)
 
-    def quarantine(self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0) -> QuarantineOutcome:
+    def quarantine(
+        self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0, request_id: str | None = None
+    ) -> QuarantineOutcome:
         """Holds a job type: no attempt of it starts until the quarantine is lifted; what runs may finish.
 
         Waits up to `timeout` seconds until all partitions have recorded it. On a partition without an owner it holds
         as soon as one starts. Raises ValueError without a reason, AppendRefused, OutcomeUnknown.
         """
-        return quarantine_type(self.deployment, job_type, reason, actor, timeout)
+        return quarantine_type(self.past, job_type, reason, actor, timeout, request_id)
 
     def lift_quarantine(
-        self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0
+        self, job_type: str, reason: str, actor: str | None = None, timeout: float = 0, request_id: str | None = None
     ) -> QuarantineOutcome:
         """Lets a job type run again; as `quarantine`. Raises NotQuarantined."""
-        return lift_quarantine(self.past, job_type, reason, actor, timeout)
+        return lift_quarantine(self.past, job_type, reason, actor, timeout, request_id)
 
     def quarantines(self) -> list[dict[str, Any]]:
         """The job types that are quarantined now: reason, by whom, since when, where, and how many jobs they hold."""
         return Quarantines(self.past).shown()
 
     def resolve(
-        self, key: str, resolution: Resolution, reason: str, actor: str | None = None, timeout: float = 0
+        self,
+        key: str,
+        resolution: Resolution,
+        reason: str,
+        actor: str | None = None,
+        timeout: float = 0,
+        request_id: str | None = None,
     ) -> CommandOutcome:
         """Tells what became of the effect in doubt with this full key; as `cancel`. Raises BodyTooLarge, too."""
-        return resolve_effect(self.past, key, resolution, reason, actor, timeout)
+        return resolve_effect(self.past, key, resolution, reason, actor, timeout, request_id)
 
     def revert(
         self, job_id: str, reason: str, actor: str | None = None, timeout: float = 0, attempt: int | None = None

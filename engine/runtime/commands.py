@@ -12,16 +12,16 @@ from typing import NamedTuple
 from ..codec.avro import UndecodableRecord
 from ..core import events as e
 from ..core import state as s
+from ..core import values
+from ..core.answered import DONE, KEPT, QUEUED, REFUSED, answer_of
+from ..core.names import valid_job_id
 from ..ports.log import Append, Reader
+from ..store.commands import read_answer
 from .deployment import Deployment
 from .ids import new_id
-from .past import FoundJob
+from .past import FoundJob, Past
 
-#: States of a command.
-DONE = "done"
-QUEUED = "queued"
-KEPT = "kept"
-REFUSED = "refused"
+__all__ = ["DONE", "KEPT", "QUEUED", "REFUSED", "CommandOutcome", "CommandRefusedError"]
 
 
 class CommandOutcome(NamedTuple):
@@ -39,25 +39,54 @@ class CommandRefusedError(Exception):
 
 
 def cancel_job(
-    deployment: Deployment, found: FoundJob, reason: str, actor: str | None, timeout: float
+    past: Past, found: FoundJob, reason: str, actor: str | None, timeout: float, request_id: str | None = None
 ) -> CommandOutcome:
-    """Asks for the job's end. Waits up to `timeout` seconds for the answer. Raises CommandRefusedError, ValueError."""
+    """Asks for the job's end. Waits up to `timeout` seconds for the answer. Raises CommandRefusedError, ValueError.
+
+    What was asked under the same `request_id` before is not asked again: its answer is given.
+    """
+    command_id = command_id_of(past.deployment, request_id, "cancel", found.job_id)
+    known = answered(past, found.partition, found.job_id, command_id)
+    if known is not None:
+        return known
     if found.state.status in s.TERMINAL:
         raise CommandRefusedError(f"job {found.job_id} is {found.state.status} already: nothing is left to cancel")
-    command = e.CancelCommand(new_id(deployment.clock), checked_reason(reason), actor or operator())
-    return send(deployment, found.partition, found.job_id, command, timeout)
+    command = e.CancelCommand(command_id, checked_reason(reason), actor or operator())
+    return send(past, found.partition, found.job_id, command, timeout)
 
 
 def retry_job(
-    deployment: Deployment, found: FoundJob, reason: str, actor: str | None, timeout: float
+    past: Past, found: FoundJob, reason: str, actor: str | None, timeout: float, request_id: str | None = None
 ) -> CommandOutcome:
     """Sends a job back as a new attempt; as `cancel_job`."""
+    command_id = command_id_of(past.deployment, request_id, "retry", found.job_id)
+    known = answered(past, found.partition, found.job_id, command_id)
+    if known is not None:
+        return known
     if found.state.status != s.INVESTIGATION:
         raise CommandRefusedError(
             f"job {found.job_id} is {found.state.status}: only a job in investigation is sent back"
         )
-    command = e.RetryCommand(new_id(deployment.clock), checked_reason(reason), actor or operator())
-    return send(deployment, found.partition, found.job_id, command, timeout)
+    command = e.RetryCommand(command_id, checked_reason(reason), actor or operator())
+    return send(past, found.partition, found.job_id, command, timeout)
+
+
+def command_id_of(deployment: Deployment, request_id: str | None, *intent: str) -> str:
+    """A command's id: a new one, or one made of the request's id and what is asked for.
+
+    So one request id may stand for a whole script of commands. Raises ValueError.
+    """
+    if request_id is None:
+        return new_id(deployment.clock)
+    if not valid_job_id(request_id):
+        raise ValueError(f"request id {request_id!r} must be 1 to 200 printable characters")
+    return f"{request_id}/{values.digest(values.encode(list(intent)))[7:19]}"
+
+
+def answered(past: Past, partition: int, job_id: str, command_id: str) -> CommandOutcome | None:
+    """What was answered to a command about a job, as far as is known here."""
+    found = read_answer(past.partition(partition).store, job_id, command_id)
+    return None if found is None else CommandOutcome(command_id, found.state, found.reason)
 
 
 def checked_reason(reason: str) -> str:
@@ -68,17 +97,22 @@ def checked_reason(reason: str) -> str:
 
 
 def send(
-    deployment: Deployment,
+    past: Past,
     partition: int,
     job_id: str,
     body: e.CancelCommand | e.RetryCommand | e.ResolveCommand,
     timeout: float,
 ) -> CommandOutcome:
-    """Appends a command about a job of a partition; waits up to `timeout` seconds for the answer."""
+    """Appends a command about a job of a partition, unless it was answered already; waits up to `timeout` seconds."""
+    deployment = past.deployment
     place = (deployment.topics.lifecycle, partition)
     # Opened before the command is sent, so that its answer is never missed.
     reader = deployment.log.reader({place: deployment.log.bounds(*place)[1]})
     try:
+        past.partition(partition).refresh()
+        known = answered(past, partition, job_id, body.command_id)
+        if known is not None:
+            return known
         append_command(deployment, partition, job_id, body)
         return _answer(deployment, reader, body.command_id, timeout)
     finally:
@@ -138,11 +172,8 @@ def answers(
 
 
 def _outcome(command_id: str, body: e.Body) -> CommandOutcome:
-    if isinstance(body, e.CommandRefused):
-        return CommandOutcome(command_id, REFUSED, body.reason)
-    if isinstance(body, e.CancelKept):
-        return CommandOutcome(command_id, KEPT)
-    return CommandOutcome(command_id, DONE)
+    answer = answer_of(body)
+    return CommandOutcome(command_id, answer.state, answer.reason)
 
 
 def workers_running(deployment: Deployment) -> bool:

@@ -13,9 +13,16 @@ from ..core.doubt import resolve_refusal
 from ..core.global_keys import is_global
 from ..core.position import Position
 from ..core.times import format_time
-from .commands import CommandOutcome, CommandRefusedError, checked_reason, operator, send
+from .commands import (
+    CommandOutcome,
+    CommandRefusedError,
+    answered,
+    checked_reason,
+    command_id_of,
+    operator,
+    send,
+)
 from .deployment import Deployment
-from .ids import new_id
 from .past import FoundEffect, NotFound, Past
 
 
@@ -77,14 +84,26 @@ def effect_shown(found: FoundEffect) -> dict[str, Any]:
 
 
 def resolve_effect(
-    past: Past, key: str, resolution: Resolution, reason: str, actor: str | None, timeout: float
+    past: Past,
+    key: str,
+    resolution: Resolution,
+    reason: str,
+    actor: str | None,
+    timeout: float,
+    request_id: str | None = None,
 ) -> CommandOutcome:
     """Tells the outcome of an effect in doubt; waits up to `timeout` seconds for the worker's answer.
 
+    What was told under the same `request_id` before is not told again: its answer is given.
     Raises NotFound, CommandRefusedError when it is not in doubt or its job runs, BodyTooLarge, ValueError.
     """
     reason, deployment = checked_reason(reason), past.deployment
     found = find_effect(past, key)
+    told = ("done" if resolution.done else "failed", values.digest(resolution.answer or b""))
+    command_id = command_id_of(deployment, request_id, "resolve", key, *told)
+    known = answered(past, found.partition, found.record.job_id, command_id)
+    if known is not None:
+        return known
     holder = past.partition(found.partition).job(found.record.job_id)
     if is_global(key):
         refusal = claim_refusal(key, found.record)
@@ -92,16 +111,16 @@ def resolve_effect(
         refusal = resolve_refusal(key, found.record, None if holder is None else holder.state)
     if refusal is not None:
         raise CommandRefusedError(refusal)
-    command = _command(deployment, key, resolution, reason, actor)
-    return send(deployment, found.partition, found.record.job_id, command, timeout)
+    command = _command(deployment, command_id, key, resolution, reason, actor)
+    return send(past, found.partition, found.record.job_id, command, timeout)
 
 
 def _command(
-    deployment: Deployment, key: str, resolution: Resolution, reason: str, actor: str | None
+    deployment: Deployment, command_id: str, key: str, resolution: Resolution, reason: str, actor: str | None
 ) -> e.ResolveCommand:
     answer, ref = deployment.large(resolution.answer)
     return e.ResolveCommand(
-        new_id(deployment.clock),
+        command_id,
         reason,
         actor or operator(),
         key,

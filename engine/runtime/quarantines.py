@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 from ..codec.avro import UndecodableRecord
 from ..core import events as e
 from ..core import state as s
+from ..core import values
 from ..core.evolve import Moment
 from ..core.names import valid_job_id
 from ..core.quarantine import decide_quarantine, evolve_quarantine, held_text
 from ..core.times import format_time
 from ..ports.log import Reader
 from ..store.newest import read_quarantines, read_queued
-from .commands import answers, append_to_partitions, operator
+from .commands import answers, append_to_partitions, command_id_of, operator
 from .deployment import Deployment
-from .ids import new_id
 from .past import FoundJob, Past
 from .pending import committed_offsets, read_from
 
@@ -90,6 +90,13 @@ class Quarantines:
                 entry["queued" if job_type in unrecorded else "recorded"].append(partition)
         return [listed[job_type] for job_type in sorted(listed)]
 
+    def asked(self, job_type: str, command_id: str) -> bool:
+        """Whether a command is recorded or queued anywhere."""
+        if _known(self._past, job_type, command_id):
+            return True
+        queued = (one for number in range(self._past.deployment.partitions) for one in self._queued(number))
+        return any(one.body.command_id == command_id for one in queued)
+
     def _look(self, partition: int) -> tuple[dict[str, s.Quarantine], set[str]]:
         """The active ones, and the types whose newest command is not recorded yet."""
         if partition not in self._known:
@@ -134,27 +141,42 @@ def _entry(job_type: str, one: s.Quarantine) -> dict[str, Any]:
 
 
 def quarantine_type(
-    deployment: Deployment, job_type: str, reason: str, actor: str | None, timeout: float
+    past: Past, job_type: str, reason: str, actor: str | None, timeout: float, request_id: str | None = None
 ) -> QuarantineOutcome:
     """Holds a job type on every partition. Waits up to `timeout` seconds until all have recorded it.
 
+    Under the same `request_id` it is done once, however often it is asked for.
     Raises ValueError for a blank reason or a type that none can have, AppendRefused, OutcomeUnknown.
     """
-    return _send(deployment, e.QuarantineCommand, job_type, reason, actor, timeout)
+    command_id = command_id_of(past.deployment, request_id, "quarantine", job_type)
+    return _send(past, e.QuarantineCommand, command_id, job_type, reason, actor, timeout)
 
 
-def lift_quarantine(past: Past, job_type: str, reason: str, actor: str | None, timeout: float) -> QuarantineOutcome:
+def lift_quarantine(
+    past: Past, job_type: str, reason: str, actor: str | None, timeout: float, request_id: str | None = None
+) -> QuarantineOutcome:
     """Lifts a job type's quarantine on every partition; as `quarantine_type`. Raises NotQuarantined."""
     quarantines = Quarantines(past)
     deployment = past.deployment
-    if not any(job_type in quarantines.of(partition) for partition in range(deployment.partitions)):
+    command_id = command_id_of(deployment, request_id, "lift", job_type)
+    holds = any(job_type in quarantines.of(partition) for partition in range(deployment.partitions))
+    # Looked up in this order: what another caller of the same request does meanwhile is seen.
+    if not holds and not quarantines.asked(job_type, command_id):
         raise NotQuarantined(f"type {job_type!r} is not quarantined: `rewindq quarantine list` shows what is")
-    return _send(deployment, e.LiftCommand, job_type, reason, actor, timeout)
+    return _send(past, e.LiftCommand, command_id, job_type, reason, actor, timeout)
+
+
+def _known(past: Past, job_type: str, command_id: str) -> set[int]:
+    """The partitions that have recorded a command, as far as is known here."""
+    stores = ((number, past.partition(number).store) for number in range(past.deployment.partitions))
+    found = ((number, read_quarantines(store).get(job_type)) for number, store in stores)
+    return {number for number, one in found if one is not None and command_id in one.commands}
 
 
 def _send(
-    deployment: Deployment,
+    past: Past,
     kind: Callable[[str, str, str, str], Command],
+    command_id: str,
     job_type: str,
     reason: str,
     actor: str | None,
@@ -164,25 +186,29 @@ def _send(
         raise ValueError("a quarantine needs a reason: it stays in the log, and held jobs show it")
     if not valid_job_id(job_type):
         raise ValueError(f"job type {job_type!r} must be 1 to 200 printable characters")
-    command_id = new_id(deployment.clock)
+    deployment = past.deployment
     topic, partitions = deployment.topics.lifecycle, range(deployment.partitions)
     # Opened before the command is sent, so that no answer is missed.
     reader = deployment.log.reader({(topic, p): deployment.log.bounds(topic, p)[1] for p in partitions})
     try:
         body = kind(command_id, reason, actor or operator(), job_type)
-        append_to_partitions(deployment, partitions, f"quarantine-{command_id}", body)
-        recorded = _recorded(deployment, reader, command_id, timeout)
+        past.refresh()
+        recorded = _known(past, job_type, command_id)
+        missing = [p for p in partitions if p not in recorded]
+        if missing:
+            append_to_partitions(deployment, missing, f"quarantine-{values.digest(command_id.encode())[7:39]}", body)
+            recorded |= _recorded(deployment, reader, command_id, timeout, set(missing))
     finally:
         reader.close()
     waiting = tuple(p for p in partitions if p not in recorded)
     return QuarantineOutcome(command_id, tuple(sorted(recorded)), waiting)
 
 
-def _recorded(deployment: Deployment, reader: Reader, command_id: str, timeout: float) -> set[int]:
-    """The partitions whose owners have recorded the command, when all have or the time is over."""
+def _recorded(deployment: Deployment, reader: Reader, command_id: str, timeout: float, awaited: set[int]) -> set[int]:
+    """The partitions whose owners record the command, when those that are awaited have or the time is over."""
     recorded: set[int] = set()
     for partition, _ in answers(deployment, reader, frozenset({command_id}), timeout):
         recorded.add(partition)
-        if len(recorded) == deployment.partitions:
+        if awaited <= recorded:
             break
     return recorded

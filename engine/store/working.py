@@ -13,6 +13,7 @@ from ..core import events as e
 from ..core import state as s
 from ..ports.store import Delete, Family, Put, View
 from .cancels import KeptCancels
+from .commands import AnsweredCommands
 from .entries import EntryMarks
 from .expiring import Expiring
 from .newest import (
@@ -50,6 +51,7 @@ class WorkingSet(Expiring):
         #: The quarantines that hold now, by job type.
         self.quarantined = {name: value for name, value in read_quarantines(view).items() if value.active}
         self.cancels = KeptCancels(self._meta, self._put_meta)
+        self.commands = AnsweredCommands(lambda key: self._plain(Family.MARKS, key, s.decode_answer), self._set_mark)
         self.peers = read_peers(view)
         self.fresh = FreshVersions()
         self.reverts, self.entries = RevertMarks(self._plain, self._set_mark), EntryMarks(self._plain, self._set_mark)

@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-import structlog
 from msgspec.structs import replace
 
 from rewindq.engine.core import decide as d
@@ -41,8 +40,6 @@ from .run import Run
 from .session import LiveSession
 from .timers import Timers
 from .waiting import Place, WaitQueues
-
-log = structlog.get_logger(__name__)
 
 
 class Attempts:

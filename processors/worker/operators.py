@@ -8,13 +8,11 @@ from msgspec.structs import replace
 
 from rewindq.engine.core import decide as d
 from rewindq.engine.core import events as e
-from rewindq.engine.core.doubt import answer_refusal, decide_resolve
-from rewindq.engine.core.global_keys import is_global
 from rewindq.engine.core.quarantine import decide_quarantine
-from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.runtime.deployment import Deployment
 
 from .owner import About, Owner, Taken
+from .resolving import resolve
 from .reverting import take_revert
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ class Operators:
         if isinstance(body, e.QuarantineCommand | e.LiftCommand):
             return self.quarantine(owner, body)
         if isinstance(body, e.ResolveCommand):
-            return self._resolve(owner, job_id, body)
+            return Taken(None, resolve(self._deployment, owner, self._intake.remote, job_id, body))
         if isinstance(body, e.RevertCommand):
             return Taken(None, take_revert(owner, self._deployment.partitions, decoded, body))
         if isinstance(body, e.RewindCommand):
@@ -44,6 +42,8 @@ class Operators:
         return None
 
     def _of_job(self, owner: Owner, job_id: str, body: e.CancelCommand | e.RetryCommand) -> Taken:
+        if owner.states.commands.of(job_id, body.command_id) is not None:
+            return Taken(None, ())
         if isinstance(body, e.CancelCommand) and self._intake.unknown.holds(owner.partition, job_id):
             self._intake.end_hold(owner, job_id, "cancelled", None)
         head = owner.states.head(job_id)
@@ -80,36 +80,6 @@ class Operators:
                 if partition != owner.partition:
                     owner.unnumbered(self._deployment.topics.commands, partition, about, event)
         return Taken(None, events)
-
-    def _resolve(self, owner: Owner, job_id: str, body: e.ResolveCommand) -> Taken:
-        """An effect's outcome on a person's word; on the trace of the job that started the call last."""
-        keys = self._intake.remote.claims.keys if self._intake.remote is not None and is_global(body.key) else None
-        if keys is not None and keys.resolve(owner, job_id, body, self._answer_refusal(body)):
-            return Taken(None, ())
-        known = owner.states.idempotency_at(body.key)
-        holder = job_id if known is None else known[1].job_id
-        head, job = owner.states.head(holder), owner.states.job(holder)
-        events = decide_resolve(known, job, body, self._answer_refusal(body))
-        if head is None or job is None:
-            owner.append(About(None, 0, job_id.encode()), events)
-        else:
-            owner.append(About.job(holder, head, job.attempt, owner.partition, job.last_seq), events)
-        return Taken(None, events)
-
-    def _answer_refusal(self, body: e.ResolveCommand) -> str | None:
-        """Why an answer cannot be recorded: checked as an effect's own is, since any producer may have sent it."""
-        data, ref = body.answer, body.answer_ref
-        if ref is None:
-            limit = self._deployment.settings.body_limit_bytes
-            if data is not None and len(data) > limit:
-                return f"the answer has {len(data)} bytes, over the limit of {limit}; it belongs in the blob store"
-            return None if data is None else answer_refusal(data)
-        if self._deployment.blobs is None:
-            return f"the answer {ref} is in a blob store, but this worker has none (--blobs)"
-        try:
-            return answer_refusal(self._deployment.blobs.get(ref))
-        except BlobMissing as error:
-            return str(error)
 
     def _rewound(self, owner: Owner, job_id: str, body: e.RewindCommand) -> Taken:
         event = e.Event(

@@ -15,7 +15,7 @@ from tests.support.cli import Shell
 from rewindq.engine.core import state as s
 from rewindq.engine.runtime.commands import CommandOutcome, cancel_job
 from rewindq.engine.runtime.deployment import Deployment
-from rewindq.engine.runtime.past import FoundJob
+from rewindq.engine.runtime.past import FoundJob, Past
 from rewindq.engine.runtime.settings import load_settings
 from rewindq.tools.cli.jobs import _print_outcome
 
@@ -139,12 +139,13 @@ def test_a_command_waits_for_a_worker(shell: Shell) -> None:
 
 def test_a_cancel_of_a_job_that_the_worker_has_not_seen_is_kept_and_told(shell: Shell) -> None:
     shell.run_inside("submit", "echo", "--payload", "{}", "--id", "x")
-    with Deployment.open(load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")) as deployment:
+    settings = load_settings(log=f"sqlite:///{shell.folder}/.rewindq/log.db")
+    with Deployment.open(settings) as deployment, Past(deployment) as past:
         found = FoundJob("y", 0, s.JobHead("echo", "y", None, 0, 0, 0, ""), s.JobState(s.WAITING))
         worker = shell.start("worker", "--app", APP)
         try:
             shell.run_inside("submit", "echo", "--payload", "{}", "--wait")
-            assert cancel_job(deployment, found, "not wanted", None, 20).state == "kept"
+            assert cancel_job(past, found, "not wanted", None, 20).state == "kept"
             shell.run_inside("submit", "echo", "--payload", "{}", "--id", "y", "--wait")
         finally:
             worker.send_signal(signal.SIGTERM)

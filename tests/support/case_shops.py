@@ -18,18 +18,25 @@ MakeShop = Callable[..., Shop]
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeShop]:
-    """Makes a shop: `make_shop(app, partitions=1)`. All are closed at the end."""
+    """Makes a shop: `make_shop(app, partitions=1)`. All are closed at the end.
+
+    `Deployment.open(shop.deployment.settings)` is another handle on it.
+    """
     made: list[Shop] = []
 
     def make(app: App, **settings: Any) -> Shop:
         folder = tmp_path / f"shop-{len(made)}"
         given = {"namespace": f"case-{uuid.uuid4().hex[:8]}", **settings}
-        log = None
-        if request.param == "kafka":
-            bootstrap = request.getfixturevalue("kafka_bootstrap")
-            log = open_kafka(f"kafka://{bootstrap}?session_timeout_ms=2000&transaction_timeout_ms=4000")
-        made.append(Shop(folder, app, log=log, **given))
-        return made[-1]
+        if request.param == "embedded":
+            made.append(Shop(folder, app, **given))
+            return made[-1]
+        bootstrap = request.getfixturevalue("kafka_bootstrap")
+        url = f"kafka://{bootstrap}?session_timeout_ms=2000&transaction_timeout_ms=4000"
+        shop = Shop(folder, app, log=open_kafka(url), **given)
+        known = shop.deployment.settings.model_copy(update={"log": url, "blobs": folder / "blobs"})
+        shop.deployment.settings = known
+        made.append(shop)
+        return shop
 
     yield make
     for shop in made:

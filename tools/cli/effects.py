@@ -12,7 +12,7 @@ from rewindq.engine.runtime.commands import DONE, REFUSED, CommandOutcome, worke
 from rewindq.engine.runtime.effects import Resolution, answer_of, effect_shown, find_effect, list_effects
 
 from .errors import GuardRefused
-from .jobs import TimeoutOption, open_past
+from .jobs import RequestOption, TimeoutOption, open_past
 from .options import Call, command
 from .tables import short, short_time
 
@@ -67,6 +67,7 @@ def resolve(
     failed: Annotated[bool, typer.Option("--failed", help="The call was surely not done.")] = False,
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who says so (default: you).")] = None,
     timeout: TimeoutOption = 10.0,
+    request_id: RequestOption = None,
 ) -> None:
     """Tells what became of an effect in doubt: the next attempt gets this answer, or calls anew. See `jobs retry`.
 
@@ -79,7 +80,7 @@ def resolve(
     resolution = Resolution(False) if succeeded is None else Resolution(True, answer_of(succeeded))
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
-        outcome = client.resolve(key, resolution, reason, by, timeout=timeout if running else 0)
+        outcome = client.resolve(key, resolution, reason, by, timeout if running else 0, request_id)
         effect = effect_shown(find_effect(client.past, key))
     if outcome.state == REFUSED:
         raise GuardRefused(f"effect {key}: {outcome.reason}")

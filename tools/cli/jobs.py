@@ -32,6 +32,15 @@ TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="S", help="Longest wait for a worker to carry it out, in seconds.")
 ]
 
+RequestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--request-id",
+        metavar="ID",
+        help="A name for this request: given again under it, the command is carried out once and has one result.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
@@ -183,30 +192,49 @@ def _attempt_row(attempt: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def cancel(call: Call, job_id: JobArgument, reason: ReasonOption, timeout: TimeoutOption = 10.0) -> None:
+def cancel(
+    call: Call,
+    job_id: JobArgument,
+    reason: ReasonOption,
+    timeout: TimeoutOption = 10.0,
+    request_id: RequestOption = None,
+) -> None:
     """Cancels a job. One that runs is stopped; a call that it was making is then in doubt, for a person.
 
     A job that no worker has taken in yet is cancelled when it is.
 
     Example: rewindq jobs cancel order-7 --reason 'ordered twice'
     """
-    _command(call, Client.cancel, job_id, reason, timeout)
+    _command(call, Client.cancel, job_id, reason, timeout, request_id)
 
 
-def retry(call: Call, job_id: JobArgument, reason: ReasonOption, timeout: TimeoutOption = 10.0) -> None:
+def retry(
+    call: Call,
+    job_id: JobArgument,
+    reason: ReasonOption,
+    timeout: TimeoutOption = 10.0,
+    request_id: RequestOption = None,
+) -> None:
     """Sends a job of the investigation queue back as a new attempt; its effects stay guarded by their keys.
 
     Example: rewindq jobs retry order-7 --reason 'gateway is back'
     """
-    _command(call, Client.retry, job_id, reason, timeout)
+    _command(call, Client.retry, job_id, reason, timeout, request_id)
 
 
-def _command(call: Call, give: Callable[..., CommandOutcome], job_id: str, reason: str, timeout: float) -> None:
+def _command(
+    call: Call,
+    give: Callable[..., CommandOutcome],
+    job_id: str,
+    reason: str,
+    timeout: float,
+    request_id: str | None,
+) -> None:
     if not reason.strip():
         raise typer.BadParameter("--reason must say why: it stays in the job's trace")
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
-        outcome = give(client, job_id, reason, timeout=timeout if running else 0)
+        outcome = give(client, job_id, reason, timeout=timeout if running else 0, request_id=request_id)
         # A running job ends a moment after it was asked to, one that no worker had seen when it is taken in.
         cancelled = outcome.state in (DONE, KEPT) and give is Client.cancel
         job = job_shown(client.wait(job_id, timeout)) if cancelled else client.status(job_id)

@@ -12,7 +12,7 @@ from rewindq.engine.runtime.commands import workers_running
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.quarantines import QuarantineOutcome, Quarantines
 
-from .jobs import TimeoutOption, open_past
+from .jobs import RequestOption, TimeoutOption, open_past
 from .options import Call, command
 from .tables import print_table, short_time
 
@@ -33,7 +33,12 @@ def register(app: typer.Typer) -> None:
 
 
 def add(
-    call: Call, type_: TypeArgument, reason: ReasonOption, by: ByOption = None, timeout: TimeoutOption = 10.0
+    call: Call,
+    type_: TypeArgument,
+    reason: ReasonOption,
+    by: ByOption = None,
+    timeout: TimeoutOption = 10.0,
+    request_id: RequestOption = None,
 ) -> None:
     """Holds all jobs of a type: no attempt starts on any worker, retries included; what runs may finish.
 
@@ -44,14 +49,19 @@ def add(
     _check(reason)
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
-        outcome = client.quarantine(type_, reason, by, timeout if running else 0)
+        outcome = client.quarantine(type_, reason, by, timeout if running else 0, request_id)
         held = next((one["held"] for one in client.quarantines() if one["type"] == type_), 0)
         shown = _shown(deployment, type_, outcome, running) | {"held": held}
     call.show(shown, lambda console: _print_outcome(console, shown, f"{type_} is quarantined, {held} jobs are held"))
 
 
 def lift(
-    call: Call, type_: TypeArgument, reason: ReasonOption, by: ByOption = None, timeout: TimeoutOption = 10.0
+    call: Call,
+    type_: TypeArgument,
+    reason: ReasonOption,
+    by: ByOption = None,
+    timeout: TimeoutOption = 10.0,
+    request_id: RequestOption = None,
 ) -> None:
     """Lets the jobs of a type run again, in the order in which they waited.
 
@@ -60,7 +70,7 @@ def lift(
     _check(reason)
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
-        outcome = client.lift_quarantine(type_, reason, by, timeout if running else 0)
+        outcome = client.lift_quarantine(type_, reason, by, timeout if running else 0, request_id)
         shown = _shown(deployment, type_, outcome, running)
     call.show(shown, lambda console: _print_outcome(console, shown, f"{type_} runs again"))
 

@@ -21,6 +21,7 @@ from rewindq.engine.runtime.settings import Settings
 
 from . import replay_tables as tables
 from .errors import DIFFERS, REFUSED
+from .jobs import RequestOption
 from .options import Call, command
 from .program import Group
 
@@ -108,6 +109,7 @@ def fork_command(
     parent: Annotated[str, typer.Option("--from", metavar="BRANCH", help="The branch to leave from.")] = "main",
     cache: _Cache = Cache.RECORDED,
     limit: _Limit = replays.LIMIT,
+    request_id: RequestOption = None,
 ) -> None:
     """Runs a job's attempt again in a branch of its own, and shows what would have been.
 
@@ -118,7 +120,7 @@ def fork_command(
     """
     wanted = Wanted(before, at, version, time)
     bypass = cache is Cache.BYPASS
-    options = ForkOptions(wanted, attempt, _changes(changes or []), name, bypass, limit, parent)
+    options = ForkOptions(wanted, attempt, _changes(changes or []), name, bypass, limit, parent, request_id)
     settings, place = _with_app(call, app)
     with Replayer.fork() as replayer, Deployment.open(settings, create=False) as deployment:
         done = fork(deployment, job, place, options, replayer)

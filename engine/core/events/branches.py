@@ -10,7 +10,8 @@ from .base import Body
 class BranchCreated(Body, frozen=True):
     """A branch leaves its parent before event `base_seq`; the envelope names the job and attempt it came from.
 
-    `changes` are the payload's changed paths; `host` and `pid` name the process that runs it.
+    `changes` are the payload's changed paths; `host` and `pid` name the process that runs it. `request` is the id of
+    the request for it, where one was given.
     """
 
     topic: ClassVar[str] = "branches"
@@ -25,6 +26,7 @@ class BranchCreated(Body, frozen=True):
     changes: bytes | None
     host: str
     pid: int
+    request: str | None = None
 
 
 class BranchEnded(Body, frozen=True):
