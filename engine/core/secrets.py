@@ -112,6 +112,12 @@ def hide(data: bytes, secrets: list[str]) -> bytes:
     return values.encode(_texts(values.decode(data), lambda text: pattern.sub(lambda found: places[found[0]], text)))
 
 
+def hide_all(data: bytes, secrets: list[str]) -> bytes:
+    """As `hide`; what cannot be given a place, short secrets and values that are no texts, is masked for good."""
+    short = [secret for secret in secrets if len(secret) < NAMED_MIN]
+    return scrub(hide(scrub(data, short), secrets), [secret for secret in secrets if len(secret) >= NAMED_MIN])
+
+
 def reveal(data: bytes, secrets: list[str]) -> bytes:
     """What `hide` made of the bytes undone. A place that the secrets do not have stays masked."""
     if not secrets or MASK.encode() not in data:

@@ -82,7 +82,12 @@ class Unresolved(InDoubt):
 
 
 class EffectRejected(StepError):
-    """The effect's function raised: the call was not done. The original exception is the cause."""
+    """The effect's function raised: the call was not done. The original exception is the cause.
+
+    `trace` is the end of its traceback as it was recorded: the same in a replay, whose own tracebacks are others.
+    """
+
+    trace: str = ""
 
 
 class EffectBlocked(StepError):

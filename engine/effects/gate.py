@@ -132,8 +132,8 @@ class Journal(Protocol):
         """Records the outcome. Raises values.ValueRefused when the answer cannot be kept."""
         ...
 
-    def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
-        """Records that the call was surely not done."""
+    def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> str:
+        """Records that the call was surely not done. The end of the exception's traceback."""
         ...
 
     def in_doubt(self, request: d.EffectRequest, reason: str, duration_ms: int | None) -> None:
@@ -262,13 +262,13 @@ class Gate:
             reason = d.bounded(f"{type(error).__name__}: {d.text_of(error)}")
             journal.in_doubt(request, reason, took)
             return doubted(call, reason)
-        journal.failed(request, error, kind, took)
+        trace = journal.failed(request, error, kind, took)
         raised = EffectRejected(
             f"{type(error).__name__}: {d.bounded(d.text_of(error))}",
             step=call.step,
             retry_after=getattr(error, "retry_after", None),
         )
-        raised.failure_class = kind
+        raised.failure_class, raised.trace = kind, trace
         raised.terminal = bool(getattr(error, "terminal", False))
         return raised
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..core import events as e
 from ..core import values
 from ..core.expiry import DROPPED
 from ..core.retry import FailureClass
+from ..core.secrets import reveal
 from ..core.values import ValueRefused
 from ..core.writes import write_refusal as refusal_reason
 from ..effects.errors import (
@@ -29,7 +31,7 @@ from .recording import Occurred, Step
 _UNRECORDED = "the call returned, but its answer cannot be recorded: "
 
 
-def effect_failure(call: EffectCall, at: Occurred) -> tuple[StepError, str | None]:
+def effect_failure(call: EffectCall, at: Occurred, secrets: list[str]) -> tuple[StepError, str | None]:
     """The error of an effect that did not succeed, and the name of its class when that is missing."""
     body = at.body
     if isinstance(body, e.EffectInDoubt):
@@ -40,7 +42,7 @@ def effect_failure(call: EffectCall, at: Occurred) -> tuple[StepError, str | Non
             f"(recorded {body.expected_digest}, now {body.got_digest}); a new intent needs a new key"
         )
         return EffectConflict(message, step=call.step), None
-    return _rejected(call, body)
+    return _rejected(call, body, secrets)
 
 
 def _in_doubt(call: EffectCall, reason: str) -> InDoubt:
@@ -59,13 +61,13 @@ def _in_doubt(call: EffectCall, reason: str) -> InDoubt:
     return raised
 
 
-def _rejected(call: EffectCall, body: e.EffectFailed) -> tuple[StepError, str | None]:
+def _rejected(call: EffectCall, body: e.EffectFailed, secrets: list[str]) -> tuple[StepError, str | None]:
     name = (body.exception or "Exception").rpartition(".")[2]
-    kept = None if body.error is None else values.decode(body.error)
-    retry_after = None if kept is None else kept.get("retry_after")
-    raised = EffectRejected(f"{name}: {body.reason}", step=call.step, retry_after=retry_after)
-    raised.failure_class = FailureClass(body.failure_class)
-    if kept is not None:
+    kept: dict[str, Any] = {} if body.error is None else values.decode(reveal(body.error, secrets))
+    text = kept.get("text", body.reason)
+    raised = EffectRejected(f"{name}: {text}", step=call.step, retry_after=kept.get("retry_after"))
+    raised.failure_class, raised.trace = FailureClass(body.failure_class), kept.get("trace", "")
+    if kept:
         raised.__cause__, missing = rebuilt(kept, call.function)
         raised.terminal = bool(getattr(raised.__cause__, "terminal", False))
         return raised, missing

@@ -256,7 +256,7 @@ class ReplaySession:
             raise self.end(f"ends here: step {step.name} started, outcome unknown")
         if isinstance(at.body, e.EffectSucceeded | e.EffectSkipped):
             return Recorded(self.stored(at.body.answer, at.body.answer_ref))
-        failure, missing = answers.effect_failure(call, at)
+        failure, missing = answers.effect_failure(call, at, self.setting.secrets)
         if missing is not None:
             self.matcher.found("error_class_missing", step.name, missing, None)
         return Recorded(None, failure)

@@ -26,7 +26,7 @@ from rewindq.engine.runtime.compensations import reference
 from rewindq.engine.runtime.context import Aggregate, CacheAnswer, Child, encode_step
 from rewindq.engine.runtime.deployment import BodyTooLarge
 from rewindq.engine.runtime.failures import classify, explain
-from rewindq.engine.runtime.kept import full_name, keep
+from rewindq.engine.runtime.kept import full_name, keep, trace_of
 from rewindq.engine.runtime.leasing import LeaseHandle
 
 from .leases import Leases
@@ -225,14 +225,15 @@ class LiveSession:
         except BodyTooLarge as error:
             raise values.ValueRefused("", str(error)) from error
 
-    def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> None:
-        """Records that the call was surely not done."""
+    def failed(self, request: d.EffectRequest, error: BaseException, kind: FailureClass, duration_ms: int) -> str:
+        """Records that the call was surely not done. The end of the exception's traceback."""
         reason = d.bounded(scrub_text(d.text_of(error), self._run.secrets))
         rule = explain(self._attempts.app, error)[1]
         body = e.EffectFailed(
             request.key, kind, reason, full_name(error), duration_ms, keep(error, rule, self._run.secrets)
         )
         self._outcome(request, body, "fail")
+        return trace_of(error)
 
     def in_doubt(self, request: d.EffectRequest, reason: str, duration_ms: int | None) -> None:
         """Records that nobody knows."""
