@@ -264,6 +264,8 @@ def _write_date(value: date, path: str) -> str:
 def _write_time(value: time, path: str) -> str:
     if value.tzinfo is not None and value.utcoffset() is None:
         raise ValueRefused(path, f"time {value.isoformat()} has no fixed offset; give a datetime instead")
+    if value.tzinfo is None and value.fold:
+        raise ValueRefused(path, f"time {value.isoformat()} is of the second pass of an hour; give a datetime instead")
     return _exact(value, time.isoformat(value), time.fromisoformat, path)
 
 

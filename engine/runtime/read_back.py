@@ -67,5 +67,9 @@ def _same(given: Any, back: Any) -> bool:
     if isinstance(given, float):
         return math.isnan(given) or (given == back and math.copysign(1, given) == math.copysign(1, back))
     if isinstance(given, datetime | time):
-        return bool(given == back) and given.utcoffset() == back.utcoffset()
+        # Part by part: `==` calls times of a doubled hour unequal to any of another zone. Without an offset, `fold` is
+        # all that tells the two passes of such an hour apart.
+        marks_kept = given.utcoffset() is not None or given.fold == back.fold
+        walls = [one.replace(tzinfo=None, fold=0) for one in (given, back)]
+        return walls[0] == walls[1] and given.utcoffset() == back.utcoffset() and marks_kept
     return bool(given == back) and (not isinstance(given, Decimal) or str(given) == str(back))
