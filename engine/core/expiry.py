@@ -14,6 +14,8 @@ from . import state as s
 from .compensate import SUFFIX, Lookup, is_compensated
 from .evolve import FoldError, Moment
 
+#: How keys begin that partitions share; others begin with a partition key, which is never empty (`global_keys.py`).
+SHARED = "/"
 #: How the reason of a doubt begins that a stub gave.
 DROPPED = "its answer was dropped (keep_keys): "
 
@@ -30,9 +32,12 @@ class Candidate(NamedTuple):
 def may_expire(one: Candidate, lookup: Lookup, cutoff: int) -> bool:
     """Whether a key may be dropped: its outcome is known, and its job ended at `cutoff` (microseconds) or before.
 
-    What was compensated stays: it says under which key the effect is called next.
+    What was compensated stays: it says under which key the effect is called next. So does what partitions share
+    (`global_key=`): nobody knows which jobs elsewhere rely on it.
     """
     record, holder = one.record, one.holder
+    if one.key.startswith(SHARED):
+        return False
     if record.status not in (s.DONE, s.FAILED) or one.tied:
         return False
     if holder is None or holder.status not in s.TERMINAL or holder.finished_at is None:

@@ -46,7 +46,9 @@ class Expiry:
             return
         if self._sweeps.keys() - owners.keys():
             self._sweeps = {partition: sweep for partition, sweep in self._sweeps.items() if partition in owners}
-        now, cutoff = self._clock.monotonic(), self._clock.now_us() - self._keep
+        # Jobs' ends are wall times. A wall that is set ahead here must not make them long ago.
+        deployment = self._attempts.deployment
+        now, cutoff = self._clock.monotonic(), min(self._clock.now_us(), deployment.time.now_us()) - self._keep
         for partition, owner in owners.items():
             sweep = self._sweeps.get(partition)
             if sweep is None or sweep.owner is not owner:

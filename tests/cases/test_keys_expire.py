@@ -32,6 +32,7 @@ from rewindq.engine.ports.store import Family
 from rewindq.engine.replay.source import open_job
 from rewindq.engine.runtime.client import Client
 from rewindq.engine.runtime.effects import Resolution
+from rewindq.engine.runtime.log_time import LogTime
 from rewindq.engine.runtime.rewinding import plan_rewind, rewind
 from rewindq.engine.runtime.verify import verify
 from rewindq.engine.store.opener import open_reader
@@ -292,6 +293,38 @@ def test_what_was_compensated_says_for_ever_under_which_key_to_call_next(tmp_pat
     till.shop.run()
     assert till.shop.job("b").status == s.INVESTIGATION
     assert till.calls == {key(1): 1, f"{key(1)}/compensate": 1, f"{key(1)}/2": 1}
+    assert verify(till.shop.deployment)["ok"]
+
+
+def test_a_wall_clock_that_is_set_ahead_drops_nothing(tmp_path: Path) -> None:
+    till = Till(tmp_path)
+    clock = till.clock
+    till.shop.deployment.time = LogTime(lambda: clock.now_us() - int(clock.ahead * 1e6), clock.monotonic)
+    till.submit("done", 1)
+    till.shop.run()
+    till.clock.ahead = 30 * 24 * HOUR
+    till.sweep_twice()
+    assert till.dropped() == []
+    till.clock.added += 2 * HOUR
+    till.run_until_dropped(1)
+
+
+def test_what_partitions_share_is_kept(tmp_path: Path) -> None:
+    till = Till(tmp_path, partitions=2)
+
+    @till.app.job("shared", resource="order:{order}")
+    async def shared(ctx: Context, job: Order) -> str:
+        return str(await ctx.effect("fee", till.charge, 7, global_key="fee"))
+
+    for order in range(4):
+        till.submit(f"first{order}", order, type_="shared")
+    till.shop.run()
+    till.clock.added += 2 * HOUR
+    till.sweep_twice()
+    for order in range(4):
+        till.submit(f"again{order}", order, type_="shared")
+    assert till.shop.run().succeeded == 4
+    assert (till.dropped(), till.calls) == ([], {"/fee/fee": 1})
     assert verify(till.shop.deployment)["ok"]
 
 

@@ -10,6 +10,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core.evolve import FoldError, Moment, evolve_idempotency
 from rewindq.engine.core.expiry import Candidate, decide_expiry, evolve_expired, may_expire
+from rewindq.engine.core.global_keys import is_global, record_key
 from rewindq.engine.core.retry import FailureClass
 
 CUTOFF = 1000
@@ -58,6 +59,12 @@ def test_what_was_compensated_and_its_compensation_stay() -> None:
     assert allowed(candidate(undoable))
     assert not allowed(candidate(undoable), {"k/compensate": DONE})
     assert not allowed(candidate(key="k/compensate"))
+
+
+@pytest.mark.parametrize("key", ["/charge/k", "//charge/k"])
+def test_what_partitions_share_stays(key: str) -> None:
+    assert is_global("/charge/k") and record_key("/charge/k") == "//charge/k"
+    assert not allowed(candidate(key=key))
 
 
 def test_nothing_to_drop_is_no_event() -> None:
