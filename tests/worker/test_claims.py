@@ -279,34 +279,6 @@ def test_a_success_that_its_home_was_not_told_of_is_told_again(tmp_path: Path) -
     checked(shop)
 
 
-def test_a_compensated_call_is_made_anew_under_another_key(tmp_path: Path) -> None:
-    bank, undone = Bank(), []
-    app = App("bank")
-
-    @app.compensation("refund")
-    async def refund(result: str, n: int) -> None:
-        undone.append(result)
-
-    @app.job(retry=Retry(max_attempts=1))
-    async def pay(ctx: Context, job: Item) -> str:
-        receipt: str = await ctx.effect("charge", bank.charge, 0, global_key=SHARED, compensate="refund")
-        if job.n:
-            raise RuntimeError("no")
-        return receipt
-
-    shop = Shop(tmp_path, app, partitions=PARTITIONS)
-    submit(shop, 0, "a", n=1)
-    shop.run()
-    assert undone == ["receipt 1"]
-    checked(shop)
-    submit(shop, 1, "b")
-    submit(shop, 3, "c")
-    shop.run()
-    assert (shop.job("b").result, shop.job("c").result) == (b'"receipt 2"', b'"receipt 2"')
-    assert bank.keys == {FULL, f"{FULL}/2"}
-    checked(shop)
-
-
 def test_a_cancelled_waiter_leaves_nothing_behind(tmp_path: Path) -> None:
     shop: Shop
 

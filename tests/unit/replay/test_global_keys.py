@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 from tests.support.recorded import PARTITIONS, cut, deployment, dry_run, fork, record, submit, work
 
-from rewindq import App, Context, Retry
+from rewindq import App, Context, InDoubt, Retry
 from rewindq.engine.core import events as e
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.position import Position
@@ -162,6 +162,7 @@ def test_a_refused_claim_is_refused_again_and_is_no_call(
         replay = dry_run(place, job, app, 1)
         assert (replay.outcome, replay.divergences, replay.failure_class) == ("failed", [], "concurrency")
         assert in_doubt(first) == []
+        check_half_done(job.recording, last, start_of(last))
         forked = fork(place, job, app, start_of(last), last.number)
         assert (forked.outcome, forked.divergences) == ("succeeded", [])
 
@@ -188,3 +189,28 @@ def test_a_failed_lookup_fails_again(place: Deployment) -> None:
         assert began(job, 2).outcome == "failed"
         replay = dry_run(place, job, app, 2)
         assert (replay.outcome, replay.divergences, replay.failure_class) == ("failed", [], "in_doubt")
+
+
+@pytest.mark.parametrize("shared", [HERE, AWAY])
+def test_a_refusal_that_the_handler_caught_is_raised_again(place: Deployment, shared: str) -> None:
+    async def silent(amount: int) -> str:
+        raise TimeoutError("no answer")
+
+    app = App("test")
+
+    @app.job("order", resource="order:{order_id}", retry=Retry(max_attempts=1))
+    async def pay(ctx: Context, job: Order) -> str:
+        try:
+            receipt: str = await ctx.effect("charge", silent, job.amount, global_key=shared)
+        except InDoubt as error:
+            if ctx.job_id == "first":
+                raise
+            return ctx.decide("why", str(error))
+        return receipt
+
+    submit(place, "order", {"order_id": OTHER.removeprefix("order:")}, "first", OTHER)
+    work(place, app)
+    with record(place, app, "order", {"order_id": "o1"}, "order:o1") as job:
+        assert began(job).outcome == "succeeded"
+        replay = dry_run(place, job, app)
+        assert (replay.outcome, replay.divergences) == ("succeeded", [])
