@@ -120,6 +120,10 @@ class Journal(Protocol):
         """What the home of a global key allows, and the request under the key that it names."""
         ...
 
+    async def other_call_goes_on(self, request: d.EffectRequest) -> bool:
+        """Returns when the job that makes the call under the key has got on; False when there is none to wait for."""
+        ...
+
     async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
         """Returns when `EffectStarted` is durable."""
         ...
@@ -202,16 +206,16 @@ class Gate:
             key = journal.current_key(request.key)
             if key != request.key:
                 request = request._replace(key=key)
-            decision = journal.decide_effect(request)
+            decision = await self._decided(request, journal)
         if request.key != call.key:
             call = call._replace(key=request.key)
         if isinstance(decision, d.Lookup | d.Call) and self._threads is not None and self._threads.runs(call.key):
             await self._first_call_over(call, self._threads)
-            decision = journal.decide_effect(request)
+            decision = await self._decided(request, journal)
         if isinstance(decision, d.Lookup):
             answer = await self._look_up(call, decision.reason)
             # Others may have gone on meanwhile: what is known now decides, and nobody looks up twice.
-            decision = journal.decide_effect(request._replace(has_lookup=False, idempotent=True))
+            decision = await self._decided(request._replace(has_lookup=False, idempotent=True), journal)
             assert not isinstance(decision, d.Lookup)
             if answer is not None and isinstance(decision, d.Call):
                 return self._keep(call, request, journal, answer, "lookup", 0)
@@ -221,6 +225,15 @@ class Gate:
             raise refusal(decision, call.step)
         await journal.start(request, decision)
         return await self._call(call, request, journal)
+
+    async def _decided(self, request: d.EffectRequest, journal: Journal) -> d.EffectDecision:
+        """The decision, once no other job makes the call: who asks for the same then gets its answer."""
+        decision = journal.decide_effect(request)
+        while isinstance(decision, d.Refused) and decision.failure_class is FailureClass.CONCURRENCY:
+            if is_global(request.key) or not await journal.other_call_goes_on(request):
+                return decision
+            decision = journal.decide_effect(request)
+        return decision
 
     async def _first_call_over(self, call: EffectCall, threads: Threads) -> None:
         """A call whose time ran out may go on in its thread: until that ends nobody can ask what became of it."""

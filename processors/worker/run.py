@@ -47,6 +47,7 @@ class Run:
         self.overdue: Callable[[bool], None] | None = None
         self.cancelled: CancelRequested | None = None
         self._buffer: list[Event] = []
+        self._waiters: list[asyncio.Future[None]] = []
         self._size = 0
         self.last_seq = owner.seq - 1
         self._requests = 0
@@ -81,6 +82,16 @@ class Run:
         decided, self._buffer, self._size = self._buffer, [], 0
         about = About.job(self.job_id, self.head, self.attempt, self.owner.partition, self.last_seq)
         self.last_seq = self.owner.append(about, decided) - 1
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def decided(self) -> None:
+        """Returns when more of this attempt is decided: an outcome, or its end."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
 
     def close(self) -> None:
         """The attempt is over: whatever its handler still asks for is refused."""

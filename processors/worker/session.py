@@ -193,6 +193,16 @@ class LiveSession:
         holder = self._run.owner.states.job(known.job_id)
         return holder is not None and holder.status == s.RUNNING and holder.attempt == known.attempt
 
+    async def other_call_goes_on(self, request: d.EffectRequest) -> bool:
+        """Returns when the job that makes the call under the key has got on; False when there is none to wait for."""
+        known = self._run.owner.states.idempotency(request.key)
+        holder = None if known is None else self._attempts.running.get(known.job_id)
+        if holder is None or holder is self._run:
+            return False
+        await holder.decided()
+        self._alive()
+        return True
+
     async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
         """Returns when `EffectStarted` is durable."""
         self._alive()
