@@ -214,21 +214,34 @@ class Attempt:
 
 
 class Recording:
-    """A job's events as far as they are readable. `damaged` says where and why reading stopped early."""
+    """A job's events as far as they are readable. `damaged` says where and why reading stopped early.
 
-    def __init__(self, job_id: str, partition: int, damaged: str | None = None) -> None:
+    `gone` tells of each run of records that the log does not hold any more the events on both sides of it.
+    """
+
+    def __init__(
+        self, job_id: str, partition: int, damaged: str | None = None, gone: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         self.job_id = job_id
         self.partition = partition
         self.damaged = damaged
+        self.gone = gone
         self.events: list[Occurred] = []
         self.attempts: dict[int, Attempt] = {}
         self.accepted: Occurred | None = None
         self._compensating = False
 
     @classmethod
-    def of(cls, job_id: str, partition: int, records: Iterable[e.EventRecord], damaged: str | None = None) -> Recording:
+    def of(
+        cls,
+        job_id: str,
+        partition: int,
+        records: Iterable[e.EventRecord],
+        damaged: str | None = None,
+        gone: tuple[tuple[int, int], ...] = (),
+    ) -> Recording:
         """The recording of a job's records in log order."""
-        recording = cls(job_id, partition, damaged)
+        recording = cls(job_id, partition, damaged, gone)
         for at in occurred(records):
             recording._take(at)
         return recording
@@ -274,6 +287,17 @@ class Recording:
             what = f"no attempt {wanted}" if number is not None else "no attempt yet"
             raise NoRecording(f"job {self.job_id} has {what} in its trace (recorded attempts: {there})")
         return self.attempts[wanted]
+
+    def check_whole(self, attempt: Attempt) -> None:
+        """Raises NoRecording where events of an attempt are not in the log any more: nothing can be compared then."""
+        started, end = attempt.started, attempt.end
+        assert started is not None
+        for before, after in self.gone:
+            if after > started.seq and (end is None or before < end.seq):
+                raise NoRecording(
+                    f"the log does not hold all of attempt {attempt.number} of job {self.job_id} any more: events "
+                    f"behind {self.position(max(before, started.seq))} were removed; `rewindq trace` shows what is left"
+                )
 
     def head(self) -> s.JobHead | None:
         """What never changes about the job, None when the trace has lost its beginning."""

@@ -56,6 +56,10 @@ def trace(deployment: Deployment, job_id: str, number: int | None = None) -> Rep
 
 
 def _ends_here(recording: Recording, attempt: Attempt) -> str | None:
+    if recording.gone:
+        after = ", ".join("the beginning" if before < 0 else recording.position(before) for before, _ in recording.gone)
+        told = f"records of the trace were removed from the log (behind {after})"
+        return told if attempt.ends_here is None else f"{attempt.ends_here}; {told}"
     if recording.damaged is not None and attempt.end is None:
         return f"{attempt.ends_here} (the next record is damaged: {recording.damaged})"
     return attempt.ends_here
@@ -211,7 +215,8 @@ def violations_shown(reply: Reply) -> list[dict[str, str]]:
 def make_request(
     deployment: Deployment, job: JobPast, attempt: Attempt, mode: str, app: str, base: int, limit: float
 ) -> Request:
-    """The request for a replay of an attempt. Raises Refused when its payload is gone."""
+    """The request for a replay of an attempt. Raises Refused when its payload is gone, NoRecording when events."""
+    job.recording.check_whole(attempt)
     codec = Codec()  # without a registry, which the child could not reach
     return Request(
         mode=mode,

@@ -92,7 +92,9 @@ def _reply(
     outcome = "failed" if failure is not None else "succeeded"
     reason = None if failure is None else failure.reason
     in_fork = isinstance(session, ForkSession)
-    if finished.ended is not None or not (in_fork or attempt.by_handler or failure is not None):
+    # Whatever the handler came to behind the last recorded event, the recording neither confirms nor denies it.
+    unconfirmed = not in_fork and not attempt.by_handler and (failure is None or not session.matcher.divergences)
+    if finished.ended is not None or unconfirmed:
         outcome = "unfinished"
         reason = finished.ended or attempt.ends_here or f"ends here: the attempt was {attempt.outcome}"
     return Reply(

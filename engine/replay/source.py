@@ -9,6 +9,7 @@ from ..core import state as s
 from ..core.events import EventRecord
 from ..runtime.deployment import Deployment
 from ..runtime.past import PartitionPast, Past, read_at
+from ..store.keys import SEQ_MAX
 from .recording import NoRecording, Recording
 
 
@@ -56,13 +57,32 @@ def open_job(deployment: Deployment, job_id: str) -> JobPast:
 
 
 def _recording(deployment: Deployment, past: PartitionPast, job_id: str) -> Recording:
-    records: list[EventRecord] = []
-    damaged = None
-    for record in read_at(deployment.log, past.partition, list(past.pointers(job_id))):
+    """What can be read of a job's records up to the first damaged one, and where some are not there any more."""
+    places = list(past.pointers(job_id))
+    order = {place: number for number, place in enumerate(places)}
+    records: dict[int, EventRecord] = {}
+    torn: dict[int, str] = {}
+    for record in read_at(deployment.log, past.partition, places):
+        number = order[record.topic, record.offset]
         try:
-            records.append(deployment.codec.decode(record.value))
+            records[number] = deployment.codec.decode(record.value)
         except UndecodableRecord as error:
-            damaged = f"{record.topic} partition {record.partition} offset {record.offset}: {error}"
-            break
-    records.sort(key=lambda one: one.seq)
-    return Recording.of(job_id, past.partition, records, damaged)
+            torn[number] = f"{record.topic} partition {record.partition} offset {record.offset}: {error}"
+    end = min(torn, default=len(places))
+    whole = [record for number, record in sorted(records.items()) if number < end]
+    return Recording.of(job_id, past.partition, whole, torn.get(end), _gone(records, end))
+
+
+def _gone(records: dict[int, EventRecord], end: int) -> tuple[tuple[int, int], ...]:
+    """The events on both sides of what is not there, in order."""
+    found: list[tuple[int, int]] = []
+    before, missing = -1, False
+    for number in range(end):
+        record = records.get(number)
+        if record is None:
+            missing = True
+            continue
+        if missing:
+            found.append((before, record.seq))
+        before, missing = record.seq, False
+    return (*found, (before, SEQ_MAX)) if missing else tuple(found)
