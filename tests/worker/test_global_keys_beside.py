@@ -142,7 +142,7 @@ def test_a_lease_that_was_lost_while_it_waited_lets_nothing_be_called(tmp_path: 
             while job.n and not asked.is_set():
                 await asyncio.sleep(0.01)
                 if "ClaimRequested" in shop.names("b"):
-                    lease.lost = True
+                    lease.handles[0].lost = True
                     asked.set()
             await paying
 
