@@ -51,6 +51,8 @@ _to_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), check_circular=False
 ).encode
 _from_json = msgspec.json.decode
+#: Only to see whether bytes are what was read of them; where it writes a number in another form, they are read again.
+_again = msgspec.json.Encoder(order="sorted").encode
 _LEAVES = frozenset({str, int, bool, float, type(None)})
 _MICROSECOND = timedelta(microseconds=1)
 #: Ints below this many bits have under 640 digits, which Python prints under any setting.
@@ -91,7 +93,7 @@ def check_json(data: bytes) -> None:
     try:
         value = _from_json(data)
         # What is in canonical form is seen at once: a key that stood twice would have been lost.
-        if _is_json(value, 1) and _to_json(value).encode() == data:
+        if _is_json(value, 1) and _again(value) == data:
             return
     except (msgspec.DecodeError, ValueError, RecursionError):
         pass  # told with line and column by the strict parser

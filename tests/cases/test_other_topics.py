@@ -1,8 +1,8 @@
 """Recovery ends where the log ends, brings back exactly its fold, and takes topics made anew for another log.
 
 Guards: `Tail.catch_up` reads by position up to the log's end, markers and gaps included, and `check_positions` compares
-the store's mark with the log's and its topics' identity (`engine/runtime/recover.py`); `_fitting` in
-`processors/worker/takeover.py` sets a store of another log aside; nothing starts before `take_over` has returned.
+the store's mark with the log's and its topics' identity (`engine/runtime/recover.py`); `_open_and_fold` in
+`processors/worker/takeover.py` sets a store of other topics aside; nothing starts before `take_over` has returned.
 Torn, stale and missing records are in `tests/unit/runtime/test_recover.py`, stores that are damaged in
 `tests/contract/store/test_damage.py`.
 """
@@ -106,7 +106,7 @@ def test_topics_made_anew_are_another_log_and_the_store_is_rebuilt(
     place.change("new")
     assert place.found == [(0, {})]
     told = capsys.readouterr().out
-    assert "store set aside; it is rebuilt from the log" in told and "was made anew" in told
+    assert "store set aside" in told and "was made anew: it is rebuilt from the log" in told
     folder = place.shop.deployment.partition_folder(0)
     assert sorted(found.name for found in folder.iterdir()) == ["g1.damaged-1", "g2"]
     place.change("newer")

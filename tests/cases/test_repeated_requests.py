@@ -1,8 +1,9 @@
 """An intent has one key on every attempt, and a command that is repeated under one request id has one result.
 
 The guards: `effect_key` (`core/decide.py`) makes keys of the intent alone; `command_id_of`, `answered` and `send`
-(`runtime/commands.py`) with the fold's answers (`core/answered.py`, `store/commands.py`), asked by `Intake._command`
-and `resolve` (`worker/resolving.py`); `decide_quarantine`; `requested.find` and `_refuse_known` (`engine/replay/`).
+(`runtime/commands.py`) with the fold's answers (`core/answered.py`, `store/commands.py`), asked by `Operators._of_job`
+(`worker/operators.py`) and `resolve` (`worker/resolving.py`); `decide_quarantine`; `requested.find` and `_refuse_known`
+(`engine/replay/`).
 """
 
 from __future__ import annotations

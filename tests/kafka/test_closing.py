@@ -21,6 +21,6 @@ def test_a_closing_member_needs_no_group_metadata(
     def none_any_more(_consumer: object) -> bytes:
         raise RuntimeError("Consumer group metadata not available")
 
-    monkeypatch.setattr(member, "_raw_metadata", none_any_more)
+    monkeypatch.setattr(member, "raw_metadata", none_any_more)
     joined.close()
     assert [what for what, _ in told.calls] == ["assigned"]
