@@ -56,6 +56,8 @@ class Bench:
             gaps.get("behind the fence", lambda: None)()
 
         monkeypatch.setattr(takeover, "_append_fences", with_gap)
+        inputs = dict.fromkeys((self.shop.topics.jobs, self.shop.topics.commands), 0)
+        monkeypatch.setattr(takeover, "inputs_of", lambda *_: inputs)  # there are none, and no group
 
     def _append(self, turn: Turn) -> list[int]:
         return self.producer.append(turn.appends)
