@@ -85,6 +85,8 @@ def _apply_claim_event(states: States, record: e.EventRecord, event: e.Event, at
     if isinstance(body, e.KeyClaimed | e.KeySettled):
         stored = record_key(body.key)
         states.set_idempotency(stored, at.seq, evolve_claim(states.idempotency(stored), body, at))
+        if isinstance(body, e.KeySettled) and body.command_id is not None:
+            states.commands.note(stored, body.command_id, answer_of(body))
     elif isinstance(body, e.ClaimAnswered | e.EffectSkipped) and is_global(body.key):
         before = states.idempotency(body.key)
         after = evolve_told(before, body, at)

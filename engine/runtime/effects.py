@@ -10,7 +10,7 @@ from ..core import state as s
 from ..core import values
 from ..core.claims import claim_refusal
 from ..core.doubt import resolve_refusal
-from ..core.global_keys import is_global
+from ..core.global_keys import is_global, record_key
 from ..core.position import Position
 from ..core.times import format_time
 from .commands import (
@@ -101,9 +101,12 @@ def resolve_effect(
     found = find_effect(past, key)
     told = ("done" if resolution.done else "failed", values.digest(resolution.answer or b""))
     command_id = command_id_of(deployment, request_id, "resolve", key, *told)
-    known = answered(past, found.partition, found.record.job_id, command_id)
-    if known is not None:
-        return known
+    # The home of a global key keeps its answers under the key: it has no job to keep them with.
+    places = (record_key(key), found.record.job_id) if is_global(key) else (found.record.job_id,)
+    for place in places:
+        known = answered(past, found.partition, place, command_id)
+        if known is not None:
+            return known
     holder = past.partition(found.partition).job(found.record.job_id)
     if is_global(key):
         refusal = claim_refusal(key, found.record)

@@ -199,12 +199,16 @@ class Keys:
         """
         if home_of(body.key, self._partitions) != owner.partition:
             return False
-        known = owner.states.idempotency(record_key(body.key))
+        stored, states = record_key(body.key), owner.states
+        known = states.idempotency(stored)
+        holder = job_id if known is None else known.job_id
+        if any(states.commands.of(about, body.command_id) is not None for about in (stored, holder)):
+            return True  # answered before
         if known is None:
             refusal: str | None = f"no job has claimed the key {body.key!r}"
         else:
             refusal = claim_refusal(body.key, known) or unusable
-        about = About(job_id if known is None else known.job_id, 0, body.key.encode())
+        about = About(holder, 0, body.key.encode())
         if known is None or refusal is not None:
             owner.append(about, (refused_resolve(body, refusal or ""),))
             return True

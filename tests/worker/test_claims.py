@@ -114,6 +114,26 @@ def test_the_home_may_pass_on_while_somebody_waits(
 
 
 @pytest.mark.parametrize("partition", [0, 2])
+def test_a_persons_word_is_taken_once_under_one_request_id(tmp_path: Path, partition: int) -> None:
+    async def silent(number: int) -> str:
+        raise TimeoutError("no answer")
+
+    shop = Shop(tmp_path, app_of(Bank(silent), retry=Retry(max_attempts=1)), partitions=PARTITIONS)
+    submit(shop, partition, "a")
+    shop.run()
+    answers = []
+    for turn in range(3):
+        with Client(deployment=shop.deployment) as client:
+            answers.append(client.resolve(FULL, Resolution(False), "asked", request_id="r1", timeout=0))
+        if turn == 1:
+            shop.run()
+    assert [answer.state for answer in answers] == ["queued", "queued", "done"]
+    told = [body for body in shop.bodies("a") if getattr(body, "command_id", None) == answers[0].command_id]
+    assert sorted(type(body).__name__ for body in told) == ["EffectResolved", "KeySettled"]
+    checked(shop)
+
+
+@pytest.mark.parametrize("partition", [0, 2])
 @pytest.mark.parametrize("done", [True, False])
 def test_a_persons_word_settles_the_key_and_stands_in_the_jobs_trace(
     tmp_path: Path, partition: int, done: bool
