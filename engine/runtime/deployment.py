@@ -19,6 +19,7 @@ from ..ports.log import Log, TopicSpec
 from ..store import generations
 from .clock import SystemClock
 from .log_time import LogTime
+from .pinned import check, pin, pinned
 from .settings import Settings, SettingsError
 
 #: Submissions, commands and investigation entries stay readable this long; events stay.
@@ -64,7 +65,7 @@ class Deployment:
 
     @property
     def partitions(self) -> int:
-        """The namespace's partition count. Raises NotCreated."""
+        """The namespace's partition count. Raises NotCreated, PartitionCountMismatch."""
         if self._partitions is None:
             found = self.log.topics(self.topics.jobs).get(self.topics.jobs)
             if found is None:
@@ -72,14 +73,20 @@ class Deployment:
                     f"namespace {self.settings.namespace!r} has no topics on {self.log.url}: "
                     "submit a job or start a worker to create them, or check --log and --namespace"
                 )
+            check(self.topics, found, pinned(self.log, self.topics))
             self._partitions = found
         return self._partitions
 
     def ensure_topics(self) -> None:
-        """Creates the namespace's topics where they are missing."""
+        """Creates the namespace's topics where they are missing.
+
+        Raises PartitionCountMismatch when one has another count than the namespace was made with.
+        """
         topics = self.topics
         known = self.log.topics(topics.jobs).get(topics.jobs)
         count = known if known is not None else self.settings.partitions
+        made_with = pinned(self.log, topics)
+        check(topics, count, made_with)
         inputs = (topics.jobs, topics.commands, topics.investigation)
         self.log.create_topics(
             [TopicSpec(name, count, INPUT_RETENTION_MS) for name in inputs]
@@ -87,6 +94,8 @@ class Deployment:
             + [TopicSpec(topics.snapshots, count, compact=True), TopicSpec(topics.branches, 1, compact=True)]
             + [TopicSpec(topics.clock, 1, CLOCK_RETENTION_MS)]
         )
+        if made_with is None:
+            pin(self.log, topics, count, self.clock.now_us())
 
     def check_state_folder(self) -> None:
         """Raises SettingsError where a worker's stores would lie on a network file system."""
