@@ -8,6 +8,7 @@ times and positions lead is in `tests/unit/runtime/test_rewinding.py`.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from rewindq.engine.ports.log import GroupActive, OffsetsMoved
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.rewinding import SkipNotAgreed, plan_rewind, rewind
 from rewindq.engine.runtime.settings import Settings
+from rewindq.processors.worker.worker import Worker
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 KEY = key_on(0, 2)
@@ -109,7 +111,9 @@ def test_a_running_group_is_refused_by_name_and_nothing_moves(place: Place) -> N
     member = threading.Event()
     refused: list[Exception] = []
 
-    async def beside(worker: object) -> None:
+    async def beside(worker: Worker) -> None:
+        while len(worker._owners) < 2:
+            await asyncio.sleep(0.01)
         planned = plan_rewind(place.deployment, "worker", "earliest")
         for one in (planned, planned._replace(members=())):  # seen at once; started after it was looked at
             try:
