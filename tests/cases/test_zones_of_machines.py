@@ -7,61 +7,75 @@ kept as an offset, else refused (`engine/runtime/read_back.py`). Texts of times:
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import time as time_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from tests.support.cli import Shell
-from tests.support.zoned import AWARE, NAIVE
+from tests.support.cli import Ended, Shell
+from tests.support.zoned import AWARE, NAIVE, Times, app
 
 from rewindq.engine.core import values
 from rewindq.engine.core.values import ValueRefused
+from rewindq.engine.runtime.client import Client
 from rewindq.engine.runtime.context import encode_payload
 
 ZONES = ("Asia/Kolkata", "America/New_York", "Pacific/Apia")
 APP = "tests.support.zoned:app"
 TOLD = (
-    ("jobs", "show", "job-0", "--json"),
+    ("replay", "job-0", "--mode", "dry-run", "--app", APP, "--json"),
     ("trace", "job-0", "--json"),
-    ("trace", "job-0"),
+    ("state", "times/kept", "--json"),
     ("state", "times/kept", "--history", "--json"),
+    ("jobs", "show", "job-0", "--json"),
+    ("trace", "job-0"),
     ("state", "times/kept"),
 )
 
 
-def _submit(shell: Shell, job_id: str, zone: str) -> str:
-    command = [sys.executable, "-m", "tests.support.zoned", job_id]
-    done = subprocess.run(
-        command, cwd=shell.folder, env={**shell.environment, "TZ": zone}, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+@contextmanager
+def standing_in(zone: str) -> Iterator[None]:
+    """This process is on a machine of that zone."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = zone
+    time_module.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ") if before is None else os.environ.update(TZ=before)
+        time_module.tzset()
 
 
 @pytest.mark.process
 @pytest.mark.timeout(120)
 def test_machines_in_three_zones_know_the_same(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
-    here = {_submit(shell, "job-0", zone) for zone in ZONES}
+    shell, here = Shell(tmp_path), set()
+    for zone in ZONES:
+        with standing_in(zone), Client(log=f"sqlite:///{tmp_path}/.rewindq/log.db", app=app) as client:
+            here.add(datetime.fromtimestamp(0).isoformat())
+            client.submit("keep", Times(aware=AWARE, naive=NAIVE), job_id="job-0")
     assert len(here) == 3  # their zones do differ
     shell.run("worker", "--app", APP, "--until-idle", TZ=ZONES[1])
-    for command in TOLD:
-        told = [shell.run(*command, TZ=zone) for zone in (ZONES[2], ZONES[0])]
-        assert told[0] == told[1] and told[0].code == 0, command
-    trace = shell.run("trace", "job-0", "--json", TZ=ZONES[2]).json
+    told: dict[str, list[Ended]] = {}
+    for zone in (ZONES[2], ZONES[0]):
+        with standing_in(zone):
+            told[zone] = [shell.run_inside(*command) for command in TOLD]
+    first, second = told.values()
+    assert first == second and all(ended.code == 0 for ended in first)
+    replay, trace, state = (ended.json for ended in first[:3])
+    assert (replay["outcome"], replay["divergences"]) == ("succeeded", [])
     same = [event["body"]["same"] for event in trace["events"] if event["type"] == "SubmissionDuplicated"]
     assert same == [True, True]
     assert all(event["timestamp"].endswith("Z") for event in trace["events"])
-    state: dict[str, Any] = shell.run("state", "times/kept", "--json", TZ=ZONES[2]).json["data"]
-    assert [datetime.fromisoformat(text) for text in state["aware"]] == [at.astimezone(UTC) for at in AWARE]
-    assert state["naive"] == [at.isoformat() for at in NAIVE]
-    assert abs((datetime.now(UTC) - datetime.fromisoformat(state["now"])).total_seconds()) < 100
-    for zone in (ZONES[2], ZONES[0]):
-        replay = shell.run("replay", "job-0", "--mode", "dry-run", "--app", APP, "--json", TZ=zone).json
-        assert (replay["outcome"], replay["divergences"]) == ("succeeded", [])
+    kept: dict[str, Any] = state["data"]
+    assert [datetime.fromisoformat(text) for text in kept["aware"]] == [at.astimezone(UTC) for at in AWARE]
+    assert kept["naive"] == [at.isoformat() for at in NAIVE]
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(kept["now"])).total_seconds()) < 100
 
 
 class Wall(BaseModel):

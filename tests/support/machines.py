@@ -64,9 +64,8 @@ class Scene:
         """Submits a delayed job for each."""
         for delay in seconds:
             job_id = f"in-{delay}-{len(self.due)}"
-            began = time.monotonic()  # submitting takes its time on a busy machine
+            self.due[job_id] = time.monotonic() + delay
             self.client.submit("delayed", {"name": job_id}, job_id=job_id, delay=delay)
-            self.due[job_id] = began + delay
 
     def done(self, what: str) -> list[Entry]:
         return [entry for entry in entries(self.folder / "ledger") if entry.what == what]

@@ -19,7 +19,7 @@ from rewindq import App, Context, Retry
 
 app = App("skewed")
 #: Seconds between two planned instants, of a lease's TTL, for which it is held, and before a retry (20 % jitter).
-TICK, TTL, HELD, BACKOFF = 2, 2, 3.0, 1.5
+TICK, TTL, HELD, BACKOFF = 2, 5, 4.0, 1.5
 
 
 class Entry(NamedTuple):
@@ -76,7 +76,7 @@ async def fail_once(ctx: Context, job: Named) -> None:
 
 @app.job(key="{name}", max_lost=20, retry=Retry(base=0.1, cap=0.1, max_attempts=20))
 async def hold(ctx: Context, job: Named) -> None:
-    """Holds what all of its kind want, for longer than a TTL."""
+    """Holds what all of its kind want, for two renewals."""
     async with ctx.lease("stock:9", ttl=TTL, wait=60) as lease:
         _enter("took", ctx.job_id)
         await asyncio.sleep(HELD)

@@ -1,9 +1,7 @@
-"""An app of times, and a program that submits them in whatever zone its process is. Argument: a job id."""
+"""An app that keeps times, and times that zones of machines would change."""
 
 from __future__ import annotations
 
-import json
-import sys
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -41,16 +39,3 @@ async def keep(ctx: Context, job: Times) -> Times:
     changes: dict[str, Any] = {"aware": job.aware, "naive": [at.isoformat() for at in job.naive], "now": ctx.now()}
     await ctx.save("times", job.name, changes, expected=began.version)
     return job
-
-
-def main() -> None:
-    """Submits under an id; what is told is what another machine must tell, too."""
-    from rewindq.engine.runtime.client import Client
-
-    with Client(app=app) as client:
-        client.submit("keep", Times(aware=AWARE, naive=NAIVE), job_id=sys.argv[1])
-    print(json.dumps({"here": datetime.fromtimestamp(0).isoformat()}))
-
-
-if __name__ == "__main__":
-    main()
