@@ -120,4 +120,6 @@ def test_a_killed_worker_without_the_handler_takes_nothing_with_it(deploy: Deplo
     second.process.send_signal(signal.SIGTERM)
     wait_until(lambda: len(deploy.ran("fresh")) == 4, "all have run")
     counts = event_counts(deploy.settings)
-    assert (counts["SubmissionHeld"], counts["SubmissionReleased"], counts["MovedToInvestigation"]) == (4, 4, 0)
+    # What is released may be at home where a worker without the type still is, and is held there once more.
+    assert counts["SubmissionHeld"] == counts["SubmissionReleased"] >= 4
+    assert counts["MovedToInvestigation"] == 0
