@@ -202,7 +202,6 @@ def test_events_that_only_report_change_nothing() -> None:
         e.CacheRead("fx", "k", True, "1", 5, b"1"),
         e.WriteConflict(1, 2, None),
         e.LeaseRequested(5, "other"),
-        e.CommandRefused("retry", "c", "no"),
         e.SubmissionForwarded(1, "k", 5),
     ]
     empty = folded([], [1])
