@@ -25,8 +25,9 @@ leaves = (
     | st.decimals(allow_nan=False, allow_infinity=False)
     | st.datetimes(timezones=offsets)
     | st.dates()
-    | st.times().filter(lambda t: not t.fold)
-    | st.times(timezones=offsets).filter(lambda t: not t.fold)
+    # Without an offset, the mark of a doubled hour has no form: refused, see tests/cases/test_zones_of_machines.py.
+    | st.times().map(lambda at: at.replace(fold=0))
+    | st.times(timezones=offsets)
     | st.timedeltas()
     | st.uuids()
     | st.binary(max_size=40)
