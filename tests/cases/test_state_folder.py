@@ -64,7 +64,8 @@ def refused(settings: Settings) -> str:
     finally:
         worker.kill()
     assert worker.process.returncode == 1, worker.told
-    return str(ended["error"]["message"])
+    # What stops one partition is told in the summary; what ends the worker, as its error.
+    return str(ended["error"]["message"]) if "error" in ended else " ".join(ended["stopped"])
 
 
 def content(folder: Path) -> dict[str, bytes]:
