@@ -11,8 +11,8 @@ from types import TracebackType
 from ..blobs.folder import FolderBlobs
 from ..codec.avro import Codec
 from ..core.names import MAIN, Topics
+from ..log.disks import NETWORK, file_system
 from ..log.opener import open_log
-from ..log.sqlite.files import NETWORK, file_system
 from ..ports.blobs import Blobs
 from ..ports.clock import Clock
 from ..ports.log import Log, TopicSpec

@@ -15,7 +15,14 @@ from rewindq import App
 from rewindq.tools.cli import build
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/handlers.md", "docs/operating.md", "tools/demo/README.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/handlers.md",
+    "docs/operating.md",
+    "tools/demo/README.md",
+)
 
 
 def read(page: str) -> str:

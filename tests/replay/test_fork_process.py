@@ -16,7 +16,7 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core.times import format_time
 from rewindq.engine.ports.store import Family
 from rewindq.engine.replay import branches
-from rewindq.engine.replay.branches import Branch, BranchExists, NoBranch
+from rewindq.engine.replay.branches import BranchExists, NoBranch
 from rewindq.engine.replay.forks import ForkOptions, diff_branch, fork
 from rewindq.engine.replay.parent import Refused
 from rewindq.engine.replay.points import HalfDone, Wanted
@@ -130,10 +130,10 @@ def test_a_crash_in_the_middle_is_listed_and_can_be_deleted(shop: Shop) -> None:
 def test_a_running_branch_is_not_deleted(shop: Shop) -> None:
     fork(shop.deployment, "job-3", FIXED, BEFORE_CACHE)
     (branch,) = branches.list_branches(shop.deployment)
-    alive = Branch(**{**branch._asdict(), "ended": None, "born": _with_pid(branch.born, os.getppid())})
+    alive = branch._replace(name="alive", ended=None, born=_with_pid(branch.born, os.getppid()))
     branches.register(shop.deployment, alive)
     with pytest.raises(BranchExists, match=str(os.getppid())):
-        branches.delete(shop.deployment, "what-if")
+        branches.delete(shop.deployment, "alive")
 
 
 def _with_pid(born: e.BranchCreated, pid: int) -> e.BranchCreated:

@@ -14,6 +14,7 @@ from rewindq import App, Context, Retry
 from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.runtime.app import AppError
+from rewindq.engine.runtime.ids import new_id
 from rewindq.engine.runtime.past import Past
 from rewindq.engine.runtime.verify import verify
 from rewindq.processors.worker import worker as worker_module
@@ -53,7 +54,9 @@ class Bench:
         self.shop.submit(type_, {"item": item, "n": n}, f"j{n}", **fields)
 
     def command(self, job_id: str, kind: type[e.CancelCommand] | type[e.RetryCommand]) -> None:
-        self.shop.input(self.shop.topics.commands, job_id, kind(f"c-{job_id}", "because", "ann"), job_id, 0)
+        self.shop.input(
+            self.shop.topics.commands, job_id, kind(new_id(self.shop.deployment.clock), "because", "ann"), job_id, 0
+        )
 
     def waits(self, job_id: str) -> str | None:
         with Past(self.shop.deployment) as past:

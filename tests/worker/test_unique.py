@@ -17,6 +17,7 @@ from rewindq.engine.core import state as s
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.app import AppError
 from rewindq.engine.runtime.client import Client
+from rewindq.engine.runtime.ids import new_id
 from rewindq.engine.runtime.submitting import SubmissionRefused
 from rewindq.engine.runtime.verify import verify
 from rewindq.processors.worker.worker import Worker
@@ -55,7 +56,9 @@ class Reports:
 
     def command(self, job_id: str, kind: type[e.CancelCommand] | type[e.RetryCommand]) -> None:
         home = next(n for n, tail in enumerate(self.shop.fold()) if tail.states.job(job_id) is not None)
-        self.shop.input(self.shop.topics.commands, job_id, kind(f"c-{job_id}", "because", "ann"), job_id, home)
+        self.shop.input(
+            self.shop.topics.commands, job_id, kind(new_id(self.shop.deployment.clock), "because", "ann"), job_id, home
+        )
 
     def first_of(self, job_id: str) -> str | None:
         return next((b.first for b in self.shop.bodies(job_id) if isinstance(b, e.UniqueDuplicated)), None)

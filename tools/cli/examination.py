@@ -15,8 +15,8 @@ from typing import NamedTuple
 from rich.text import Text
 
 from rewindq.engine.core.times import format_time
+from rewindq.engine.log.disks import NETWORK, file_system
 from rewindq.engine.log.sqlite import holder, journal
-from rewindq.engine.log.sqlite.files import NETWORK, file_system
 from rewindq.engine.ports.log import LogError
 from rewindq.engine.runtime.app import AppError, load_app
 from rewindq.engine.runtime.deployment import Deployment, NotCreated

@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import sqlite3
 import uuid
 from pathlib import Path
 
 from ...ports.log import LogUnavailable
+from ..disks import MOUNTS, NETWORK, file_system
 from . import schema
 from .errors import FAILURES, damaged, translate
 
-#: SQLite's locks and shared memory do not work between machines, and on these not always on one; nor do a store's.
-NETWORK = {
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "glusterfs", "ncpfs",
-    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
-}  # fmt: skip
-_MOUNTS = Path("/proc/self/mounts")
 
-
-def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
-    """The type of the file system that `path` lies on (by the longest mount point); '' where unknown."""
-    try:
-        table = mounts.read_text(errors="surrogateescape")
-    except OSError:
-        return ""
-    real = Path(os.path.realpath(path))
-    best, found = -1, ""
-    for line in table.splitlines():
-        _, point, kind, *_ = line.split(" ")
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)  # blanks are written in octal
-        if real.is_relative_to(point) and len(point) >= best:
-            best, found = len(point), kind
-    return found
-
-
-def refuse_network(path: Path, mounts: Path = _MOUNTS) -> None:
+def refuse_network(path: Path, mounts: Path = MOUNTS) -> None:
     """Raises LogUnavailable on a network file system."""
     kind = file_system(path, mounts)
     if kind in NETWORK:
