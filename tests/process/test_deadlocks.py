@@ -65,6 +65,19 @@ def bodies(deployment: Deployment, kind: type[e.Body]) -> list[tuple[e.EventReco
     return found
 
 
+def last_events(deployment: Deployment, ids: list[str]) -> dict[str, list[str]]:
+    """What each job came to last, to see who waits for whom."""
+    found: dict[str, list[str]] = {job_id: [] for job_id in ids}
+    for topic in (deployment.topics.lifecycle, deployment.topics.domain, deployment.topics.commands):
+        for partition in range(deployment.partitions):
+            for raw in read_from(deployment, topic, partition, 0):
+                record = deployment.codec.decode(raw.value)
+                if record.job_id in found:
+                    told = [f"{event.body} {event.resource} {event.fencing_token}" for event in record.events]
+                    found[record.job_id].append(f"p{partition}@{record.seq}/{record.attempt} {record.lamport} {told}")
+    return {job_id: told[-30:] for job_id, told in found.items()}
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["in peace", "one is killed"])
 def test_a_circle_over_worker_processes(settings: Settings, tmp_path: Path, kill: bool) -> None:
     ids = submit_circle(settings, tmp_path / "met")
@@ -78,7 +91,10 @@ def test_a_circle_over_worker_processes(settings: Settings, tmp_path: Path, kill
             if kill:
                 wait_until(lambda: len(bodies(deployment, e.LeaseRequested)) >= COUNT, "all wait for each other", 60)
                 started[0].kill()
-            wait_until(ended, "all have succeeded", WAIT / 2)
+            try:
+                wait_until(ended, "all have succeeded", WAIT / 2)
+            except AssertionError as error:
+                raise AssertionError(f"{error}: {last_events(deployment, ids)}") from None
         if not kill:
             ((record, body),) = bodies(deployment, e.DeadlockDetected)
             assert isinstance(body, e.DeadlockDetected)
