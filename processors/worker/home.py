@@ -16,7 +16,19 @@ from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.aggregate import DELETE
 from rewindq.engine.core.partitioner import partition_for
-from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, REFUSED, RELEASE, RENEW, SAVE
+from rewindq.engine.core.requests import (
+    CONFLICT,
+    DONE,
+    EXPIRED,
+    FENCED,
+    LEASE,
+    LOAD,
+    OWNED,
+    REFUSED,
+    RELEASE,
+    RENEW,
+    SAVE,
+)
 from rewindq.engine.core.writes import SaveRefused, SaveRequest, decide_save
 from rewindq.engine.ports.store import Family
 from rewindq.engine.runtime.deployment import BodyTooLarge, Deployment
@@ -79,6 +91,10 @@ class _Asked:
             self.timer.cancel()
 
 
+#: Why a lease, or a wait for one, has ended before its time.
+REPLACED = "the worker of its attempt was replaced"
+
+
 class _Lease(NamedTuple):
     about: About
     since: float
@@ -102,6 +118,7 @@ class Home:
             LEASE: self._lease,
             RENEW: self._renew,
             RELEASE: self._release,
+            OWNED: lambda request: None,
         }
 
     def take(self, owner: Owner, record: e.EventRecord, event: e.Event, body: e.ResourceRequest) -> None:
@@ -120,6 +137,11 @@ class Home:
         if record.epoch > known:
             raised = e.PeerRaised(body.from_partition, record.epoch)
             owner.append(About(None, 0, request.resource.encode()), (e.Event(raised),))
+            if body.op == RELEASE:
+                self._release(request)  # it gives back one of those
+            self._end_former(owner, body.from_partition)
+            if body.op == RELEASE:
+                return
         self._ops[body.op](request)
 
     def waits(self, owner: Owner, request_id: str) -> bool:
@@ -132,6 +154,8 @@ class Home:
             return f"it asks for {body.op!r}, and there are {', '.join(self._ops)}"
         if not 0 <= body.from_partition < self._partitions:
             return f"it comes from partition {body.from_partition}, and there are {self._partitions}"
+        if body.op == OWNED:
+            return None
         if not request.resource or not request.record.job_id:
             return "it names no resource, or no job"
         home = partition_for(request.resource.encode(), self._partitions)
@@ -243,10 +267,7 @@ class Home:
     def _release(self, request: Request) -> None:
         asked = self._asked.pop((request.owner.partition, request.body.request_id), None)
         if asked is not None:
-            asked.end()
-            self._waits.leave(request.place, asked)
-            refused = e.LeaseRefused(self._waits.holder(request.place) or "", self._waited(asked.request), "given up")
-            self._record(request, refused, "fail")
+            self._leave(asked, request, "given up")
             return
         held, lease = self._held_under(request)
         if held is None or lease is None:
@@ -258,19 +279,37 @@ class Home:
         self._record(request, released, token=held.token)
         self._end(request.place)
 
+    def _leave(self, asked: _Asked, request: Request, reason: str) -> None:
+        """Ends a wait for a lease, as `request` says."""
+        asked.end()
+        self._waits.leave(request.place, asked)
+        refused = e.LeaseRefused(self._waits.holder(request.place) or "", self._waited(asked.request), reason)
+        self._record(request, refused, "fail")
+
+    def _end_former(self, owner: Owner, peer: int) -> None:
+        """A partition has a new owner: what attempts of its former ones hold here, or wait for, is free at once."""
+        for place, asked in list(self._asked.items()):
+            if place[0] == owner.partition and asked.request.body.from_partition == peer:
+                del self._asked[place]
+                self._leave(asked, asked.request, REPLACED)
+        for held_place in [one for one in self._leases if one.partition == owner.partition]:
+            held = owner.states.lent(held_place.resource)
+            if held is not None and held.partition == peer:
+                self._expire(owner, held_place, held.token, REPLACED)
+
     def _held_under(self, request: Request) -> tuple[s.Lent | None, _Lease | None]:
         held = request.owner.states.lent(request.resource)
         if held is None or held.request_id != request.body.request_id:
             return None, None
         return held, self._leases.get(request.place)
 
-    def _expire(self, owner: Owner, place: Place, token: int) -> None:
+    def _expire(self, owner: Owner, place: Place, token: int, why: str | None = None) -> None:
         held, lease = owner.states.lent(place.resource), self._leases.get(place)
         if held is None or lease is None or held.token != token:
             return
         expired = e.Event(e.LeaseExpired(held.holder), status="fail", resource=place.resource, fencing_token=token)
         owner.append(lease.about, (expired,))
-        reason = f"no renewal came within its TTL of {held.ttl / 1000:g} s"
+        reason = why or f"no renewal came within its TTL of {held.ttl / 1000:g} s"
         body = e.ResourceReply(held.request_id, LEASE, EXPIRED, reason)
         self._answer(owner, held.partition, lease.about, e.Event(body, resource=place.resource, fencing_token=token))
         self._end(place)

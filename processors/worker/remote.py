@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rewindq.engine.core import events as e
 from rewindq.engine.core import values
 from rewindq.engine.core.partitioner import partition_for
-from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, RELEASE, RENEW, SAVE
+from rewindq.engine.core.requests import CONFLICT, DONE, EXPIRED, FENCED, LEASE, LOAD, OWNED, RELEASE, RENEW, SAVE
 from rewindq.engine.core.writes import encode_changes
 from rewindq.engine.effects.errors import AttemptEnded, BadStep, LeaseUnavailable, NoAnswer, WriteRefused
 from rewindq.engine.runtime.context import Aggregate
@@ -165,11 +165,18 @@ class Remote:
                     self._send(pending, RELEASE)
 
     def abandon(self, run: Run) -> None:
-        """Forgets an attempt whose partition has passed on: its leases expire at their homes."""
+        """Forgets an attempt whose partition has passed on: its leases end when their homes hear of the next owner."""
         for away in [one for one in self._away.values() if one.pending.run is run]:
             self._forget(away)
             away.handle.lost = True
         self._pending = {key: one for key, one in self._pending.items() if one.run is not run}
+
+    def tell_owned(self, owner: Owner, about: About) -> None:
+        """Tells the other partitions that this one has a new owner: what its lost attempts hold there is free then."""
+        for partition in range(self._deployment.partitions):
+            if partition != owner.partition:
+                event = e.Event(e.ResourceRequest("", OWNED, owner.partition))
+                owner.unnumbered(self._deployment.topics.commands, partition, replace(about, resource=None), event)
 
     # --- asking ---
 

@@ -33,9 +33,10 @@ def revive(owner: Owner, app: App, attempts: Attempts, intake: Intake) -> None:
     prefix = s.BLOCKED_KEY.encode()
     for raw, value in owner.store.scan(Family.MARKS, prefix):
         queue.block(raw.removeprefix(prefix).decode(), s.decode_block(value).jobs[0][0])
-    for raw, value in list(owner.store.scan(Family.RUNNING)):
-        if s.decode_open(value).running:
-            _lost(owner, raw.decode(), app, attempts, intake)
+    running = [raw.decode() for raw, value in owner.store.scan(Family.RUNNING) if s.decode_open(value).running]
+    lost = [about for job_id in running if (about := _lost(owner, job_id, app, attempts, intake)) is not None]
+    if lost:
+        attempts.remote.tell_owned(owner, lost[0])
     for _, raw in owner.store.scan(Family.READY):
         job_id = raw.decode()
         job = owner.states.job(job_id)
@@ -43,10 +44,11 @@ def revive(owner: Owner, app: App, attempts: Attempts, intake: Intake) -> None:
             attempts.requeue(owner, job_id)
 
 
-def _lost(owner: Owner, job_id: str, app: App, attempts: Attempts, intake: Intake) -> None:
+def _lost(owner: Owner, job_id: str, app: App, attempts: Attempts, intake: Intake) -> About | None:
+    """Decides what became of an attempt that was running; whom it was about, None where none was."""
     job, head = owner.states.job(job_id), owner.states.head(job_id)
     if job is None or head is None or job.status != s.RUNNING:
-        return
+        return None
     job_type = app.types.get(head.type)
     about = About.job(job_id, head, job.attempt, owner.partition, job.last_seq)
     reason = f"its worker {job.worker} no longer owns partition {owner.partition}"
@@ -61,6 +63,7 @@ def _lost(owner: Owner, job_id: str, app: App, attempts: Attempts, intake: Intak
     else:
         attempts.requeue(owner, job_id)
     attempts.limits.see_block(owner, head.resource)
+    return about
 
 
 def release_held(owner: Owner, app: App, intake: Intake) -> Iterator[Taken]:

@@ -18,6 +18,7 @@ from rewindq.engine.runtime.past import Past
 from rewindq.engine.runtime.trace import trace_shown
 from rewindq.engine.runtime.verify import verify
 from rewindq.processors.worker.remote import Remote
+from rewindq.processors.worker.worker import Worker
 
 PARTITIONS = 4
 QUICK = Retry(base=0.01, cap=0.05, max_attempts=40)
@@ -34,6 +35,10 @@ ORDERS = [str(n) for n in range(200) if partition_for(f"order:{n}".encode(), PAR
 
 class Order(BaseModel):
     order_id: str
+
+
+class Killed(Exception):
+    """Ends a worker as a kill does."""
 
 
 def counting_app() -> App:
@@ -276,3 +281,37 @@ def test_a_grant_to_an_attempt_that_is_over_ends(
     assert shop.job("late").result == b"2"
     assert shop.names("gone") == ["LeaseAcquired", "LeaseReleased" if asker_lives else "LeaseExpired"]
     assert shop.fold()[2].states.lent(f"stock:{STOCK}") is None
+
+
+def test_what_a_lost_attempt_held_or_waited_for_elsewhere_is_free_with_it(tmp_path: Path) -> None:
+    """Not only when its TTL has passed: the job's own next attempt would wait for itself, and all others with it."""
+    app, tries = App("shop"), []
+
+    @app.job(resource="order:{order_id}")
+    async def hold(ctx: Context, job: Order) -> int:
+        tries.append((ctx.job_id, ctx.attempt))
+        async with ctx.lease(f"stock:{STOCK}", ttl=600, wait=20) as lease:
+            if ctx.attempt == 1:
+                await asyncio.Event().wait()
+            return lease.token
+
+    shop = Shop(tmp_path, app, partitions=PARTITIONS)
+    homes = {partition_for(f"order:{order}".encode(), PARTITIONS): order for order in ORDERS}
+    for job_id, order in zip("ab", homes.values(), strict=False):
+        shop.submit("hold", {"order_id": order}, job_id, key=f"order:{order}")
+
+    async def kill(worker: Worker) -> None:
+        while not {"LeaseAcquired", "LeaseRequested"} <= {*shop.names("a"), *shop.names("b")}:
+            await asyncio.sleep(0.005)
+        worker.failure = Killed()
+        worker.wake()
+
+    with pytest.raises(Killed):
+        shop.run(until=lambda report: False, during=kill)
+    report = shop.run()
+
+    assert (report.succeeded, report.failed) == (2, 0)
+    assert sorted(tries) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    (expired,) = [body for body in shop.bodies() if isinstance(body, e.LeaseExpired)]
+    assert expired.holder in ("a", "b")
+    assert verify(shop.deployment)["violations"] == []
