@@ -12,6 +12,7 @@ from ..core import state as s
 from ..core import values
 from ..core.compensate import SUFFIX
 from ..core.doubt import resolve_command
+from ..core.global_keys import home_of, is_global
 from ..core.position import Position
 from ..core.requests import SAVE
 from ..core.revert import MISSING, Plan, Scope, kept_told, parts, plan_revert, revert_refusal
@@ -138,7 +139,7 @@ def _look(past: Past, job_id: str, attempt: int | None) -> _Look:
         written = written_since(past.home(key).store, None, job_id, key)
         plans[key] = plan_revert(written.before, written.versions, scope)
     lamport = max((one.record.lamport + len(one.record.events) for one in records), default=0)
-    effects = _effects(past.partition(found.partition), records, attempt)
+    effects = _effects(past, found.partition, records, attempt)
     return _Look(found, scope, lamport, plans, asked, effects)
 
 
@@ -168,7 +169,7 @@ def changed_aggregates(records: Iterable[TraceRecord], attempt: int | None) -> t
     return sorted(changed), frozenset(asked.values())
 
 
-def _effects(home: PartitionPast, records: Sequence[TraceRecord], attempt: int | None) -> list[dict[str, Any]]:
+def _effects(past: Past, home: int, records: Sequence[TraceRecord], attempt: int | None) -> list[dict[str, Any]]:
     """The job's calls that were done or may have been: a revert leaves them alone."""
     started = {
         event.body.key: event.side_effect or event.step or ""
@@ -179,7 +180,9 @@ def _effects(home: PartitionPast, records: Sequence[TraceRecord], attempt: int |
     }
     rows = []
     for key, operation in started.items():
-        found = home.effect(key)
+        # Under a global key, what the key's own home has decided.
+        place = home_of(key, past.deployment.partitions) if is_global(key) else home
+        found = past.partition(place).effect(key)
         if found is None or found.record.status not in _OUTSIDE:
             continue
         if key.endswith(SUFFIX) and found.record.status == s.DONE:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from rewindq.engine.core.refused import JsonRefused
 from rewindq.engine.runtime.client import Client
 from rewindq.engine.runtime.commands import DONE, REFUSED, CommandOutcome, workers_running
 from rewindq.engine.runtime.effects import Resolution, answer_of, effect_shown, find_effect, list_effects
@@ -77,7 +80,7 @@ def resolve(
         raise typer.BadParameter("give one of --succeeded RESULT_JSON and --failed")
     if not reason.strip():
         raise typer.BadParameter("--reason must say how it is known: it stays in the job's trace")
-    resolution = Resolution(False) if succeeded is None else Resolution(True, answer_of(succeeded))
+    resolution = Resolution(False) if succeeded is None else Resolution(True, _answer(succeeded))
     with call.deployment() as deployment, Client(deployment=deployment) as client:
         running = workers_running(deployment)
         outcome = client.resolve(key, resolution, reason, by, timeout if running else 0, request_id)
@@ -86,6 +89,14 @@ def resolve(
         raise GuardRefused(f"effect {key}: {outcome.reason}")
     shown = effect | {"command": {"id": outcome.command_id, "state": outcome.state}}
     call.show(shown, lambda console: _print_outcome(console, effect, outcome, running))
+
+
+def _answer(text: str) -> bytes | None:
+    try:
+        return answer_of(text)
+    except JsonRefused as error:
+        quoted = shlex.quote(json.dumps(text))
+        raise typer.BadParameter(f"--succeeded is no JSON: {error}; a text is given as --succeeded {quoted}") from error
 
 
 def _print_outcome(console: Console, effect: dict[str, Any], outcome: CommandOutcome, running: bool) -> None:

@@ -73,8 +73,8 @@ class Call:
         self.as_json: bool = bool(given.pop("as_json", False))
         self._given = given
         width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", _WIDTH))
-        self.console = VisibleConsole(width=width, highlight=False, soft_wrap=False)
-        self.progress = VisibleConsole(stderr=True, highlight=False)
+        self.console = VisibleConsole(width=width, highlight=False, soft_wrap=False, emoji=False)
+        self.progress = VisibleConsole(stderr=True, highlight=False, emoji=False)
 
     def settings(self, **more: Any) -> Settings:
         """The settings, `more` counting as given on the command line. Raises SettingsError."""
