@@ -24,8 +24,9 @@ from rewindq.engine.runtime.settings import Settings
 from rewindq.engine.runtime.verify import verify
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(float(os.environ.get("REWINDQ_CHAOS_TIMEOUT", "240")))]
-#: The same with more, by hand: `REWINDQ_CHAOS_TURNS=10000`.
+#: The same with more, by hand: `REWINDQ_CHAOS_TURNS=10000`, with up to `REWINDQ_CHAOS_PAUSE` seconds of peace in between.
 TURNS = int(os.environ.get("REWINDQ_CHAOS_TURNS", "80"))
+PAUSE = float(os.environ.get("REWINDQ_CHAOS_PAUSE", "2"))
 WORKERS = 4
 ROOT = Path(__file__).parents[2]
 HOME = partition_for(b"counter:c", 4)
@@ -55,7 +56,7 @@ class Crowd:
         return subprocess.Popen([sys.executable, "-m", "tests.support.counter_app", *arguments], cwd=ROOT)
 
     def _disturb(self) -> None:
-        while not self._end.wait(self._draw.uniform(0.5, 2.0)):
+        while not self._end.wait(self._draw.uniform(0.5, PAUSE)):
             place = self._draw.randrange(WORKERS)
             worker = self.workers[place]
             if self._draw.random() < 0.4:
@@ -100,13 +101,14 @@ def test_no_update_is_lost_and_tokens_grow_whatever_happens_to_the_workers(setti
             for side in sides()
         ]
         client.submit_many(jobs)
-        with crowd(settings, seed=TURNS):
+        with crowd(settings, seed=TURNS) as disturbed:
 
             def all_done() -> bool:
                 with Past(deployment) as past:
                     return past.aggregate("counter:c").data.get("n") == TURNS
 
             wait_until(all_done, f"{TURNS} turns are taken", float(os.environ.get("REWINDQ_CHAOS_TIMEOUT", "180")))
+        print(f"{TURNS} turns, disturbed by {disturbed.done}")
         arguments = [settings.log, settings.namespace, str(settings.state_dir), "yes"]
         subprocess.run(
             [sys.executable, "-m", "tests.support.counter_app", *arguments], cwd=ROOT, check=True, timeout=120
