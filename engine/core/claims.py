@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import events as e
 from . import state as s
-from .compensate import SUFFIX, Lookup
+from .compensate import SUFFIX, Lookup, being_undone
 from .decide import EffectDecision, EffectRequest, decide_effect
 from .global_keys import record_key
 from .requests import BUSY, CLAIMED, CONFLICT, FREE
@@ -69,6 +69,9 @@ def decide_claim(ask: Ask, lookup: Lookup, home: int, next_seq: int) -> Answer |
     if record.request_digest != ask.digest:
         return Answer((), told)
     if record.status == s.DONE:
+        undo = being_undone(record_key(key), lookup)
+        if undo is not None:
+            return Wait(undo.job_id)
         return Answer((), _with(told, s.DONE, answer=record.answer, answer_ref=record.answer_ref))
     if record.status == s.FAILED:
         return _claim(ask, key, None, home, next_seq)

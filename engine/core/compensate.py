@@ -80,6 +80,12 @@ def current_key(key: str, lookup: Lookup) -> str:
     return current
 
 
+def being_undone(key: str, lookup: Lookup) -> s.Idempotency | None:
+    """What is known of an effect's compensation that has begun and has no outcome: then its answer may not hold."""
+    undo = lookup(key + SUFFIX)
+    return undo[1] if undo is not None and undo[1].status in (s.STARTED, s.IN_DOUBT) else None
+
+
 def same_intent(one: str, other: str) -> bool:
     """Whether two keys are the same but for what `current_key` adds."""
     return _intent(one) == _intent(other)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from . import events as e
 from . import state as s
-from .compensate import Undo, end_compensation, same_intent, start_compensation
+from .compensate import SUFFIX, Undo, end_compensation, same_intent, start_compensation
 from .doubt import unresolved
 from .expiry import expired_reason
 from .retry import FailureClass, Retried, Retry, decide_retry
@@ -272,6 +272,14 @@ class Refused(NamedTuple):
 
 
 EffectDecision = Call | Answered | Lookup | Refused
+
+
+def decide_undone(request: EffectRequest, undo: s.Idempotency) -> Refused:
+    """An effect that is being undone gives nobody its answer, which may not hold any more."""
+    if undo.status == s.STARTED:
+        return Refused(FailureClass.CONCURRENCY, f"effect {request.name!r} is being undone by job {undo.job_id}", None)
+    reason = unresolved(f"{request.name} undone", request.key + SUFFIX, undo.reason or "no outcome was recorded")
+    return Refused(FailureClass.IN_DOUBT, reason, None, terminal=True)
 
 
 def start_effect(request: EffectRequest) -> Call:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
-from ..effects.errors import BadStep
+from ..effects.errors import BadStep, LeaseUnavailable
 
 if TYPE_CHECKING:
     from .context import Session
@@ -112,6 +112,11 @@ class HeldLease:
                 handle = await self._session.acquire(step, resource, self._ttl, left)
                 self._held.append(handle)
                 enter((handle,))
+            lost = next((handle for handle in self._held if handle.lost), None)
+            if lost is not None:
+                raise LeaseUnavailable(
+                    f"{lost.resource} was lost while the others were waited for", step=self._asks[0][0]
+                )
         except BaseException:
             self._give_back()
             raise

@@ -12,13 +12,13 @@ from rewindq.engine.core import events as e
 from rewindq.engine.core import state as s
 from rewindq.engine.core import values
 from rewindq.engine.core.claims import decide_answered
-from rewindq.engine.core.compensate import current_key
+from rewindq.engine.core.compensate import being_undone, current_key, has_compensation
 from rewindq.engine.core.global_keys import is_global
 from rewindq.engine.core.partitioner import partition_for
 from rewindq.engine.core.retry import FailureClass
 from rewindq.engine.core.secrets import hide, reveal, scrub, scrub_text
 from rewindq.engine.core.writes import SaveRefused, SaveRequest, decide_save
-from rewindq.engine.effects.errors import AttemptEnded, BadStep, WriteRefused
+from rewindq.engine.effects.errors import AttemptEnded, BadStep, StepLost, WriteRefused
 from rewindq.engine.effects.gate import EffectCall, Gate, PermitJournaled
 from rewindq.engine.effects.threads import Threads
 from rewindq.engine.runtime.cache import read_cache
@@ -141,7 +141,11 @@ class LiveSession:
         if answer is not None:
             return self._decided(decide_answered(answer, request, self.job_id))
         request = self._prepared(request)
-        known = self._run.owner.states.idempotency_at(request.key)
+        lookup = self._run.owner.states.idempotency_at
+        known = lookup(request.key)
+        undo = being_undone(request.key, lookup) if known is not None and has_compensation(known[1]) else None
+        if undo is not None:
+            return self._decided(d.decide_undone(request, undo))
         holder_runs = known is not None and self._holder_runs(known[1])
         return self._decided(d.decide_effect(known, request, self.job_id, holder_runs))
 
@@ -206,11 +210,16 @@ class LiveSession:
     async def start(self, request: d.EffectRequest, decision: d.Call) -> None:
         """Returns when `EffectStarted` is durable."""
         self._alive()
+        # What came before, a look-up or a wait for another call, may have taken longer than a lease lives.
+        self._sure_of_leases()
         self._run.flush((decision.started,))
         durable = self._run.owner.durable()
         self._attempts.wake()
         await durable
         self._alive()
+        if self._lost_lease():
+            self.failed(request, StepLost("a lease was lost before the call"), FailureClass.CONCURRENCY, 0)
+            raise AttemptEnded("a lease was lost")
 
     def answer_of(self, record: s.Idempotency) -> bytes | None:
         """A recorded answer's bytes."""
@@ -311,6 +320,7 @@ class LiveSession:
     def enqueue(self, step: str, child: Child) -> None:
         """Enqueues a child job with this step, in one transaction."""
         self._alive()
+        self._sure_of_leases()
         digest = values.digest(child.payload)
         inline, ref = self._deployment.large(child.payload)
         key = child.key or child.job_id
@@ -334,9 +344,12 @@ class LiveSession:
             raise AttemptEnded(f"attempt {self.attempt} of {self.job_id} is over")
 
     def _sure_of_leases(self) -> None:
-        """A worker that may have lost a lease starts no effect and writes nothing."""
-        if self._leases.any_lost(self._run) or self._remote.any_lost(self._run):
+        """A worker that may have lost a lease starts no effect, writes nothing and enqueues nothing."""
+        if self._lost_lease():
             raise AttemptEnded("a lease was lost")
+
+    def _lost_lease(self) -> bool:
+        return self._leases.any_lost(self._run) or self._remote.any_lost(self._run)
 
     def _at_home(self, key: str) -> bool:
         return partition_for(key.encode(), self._deployment.partitions) == self._run.owner.partition

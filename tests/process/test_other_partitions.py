@@ -24,7 +24,7 @@ from rewindq.engine.runtime.settings import Settings
 from rewindq.engine.runtime.verify import verify
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(float(os.environ.get("REWINDQ_CHAOS_TIMEOUT", "240")))]
-#: The same with more, by hand: `REWINDQ_CHAOS_TURNS=10000`, with up to `REWINDQ_CHAOS_PAUSE` seconds of peace in between.
+#: The same with more, by hand: `REWINDQ_CHAOS_TURNS=10000`; `REWINDQ_CHAOS_PAUSE` seconds of peace at most in between.
 TURNS = int(os.environ.get("REWINDQ_CHAOS_TURNS", "80"))
 PAUSE = float(os.environ.get("REWINDQ_CHAOS_PAUSE", "2"))
 WORKERS = 4

@@ -14,7 +14,7 @@ from tests.support.recorded import deployment, dry_run, fork
 from tests.support.recorded import submit as submit_to
 from tests.support.recorded import work as work_on
 from tests.support.shop import Shop
-from tests.support.undoing import BROKEN, LEDGER, made
+from tests.support.undoing import BROKEN, LEDGER, Trip, book_room, made, undo_by_name
 
 from rewindq import App, Context, Retry
 from rewindq.engine.blobs.folder import FolderBlobs
@@ -152,6 +152,27 @@ def test_one_in_doubt_is_told_with_its_key_and_resolved_by_a_person(shop: Shop) 
     shop.run()
     assert [*DONE, UNDONE[1]] == LEDGER
     assert reason_of(shop).endswith("; compensated: room, flight")
+
+
+def test_who_asks_for_what_may_have_been_undone_is_in_doubt_too(shop: Shop) -> None:
+    app = shop.app = App("shared")
+    app.compensation("cancel-room")(undo_by_name)
+
+    @app.job(key=lambda job: "trip", retry=Retry(max_attempts=1))
+    async def share(ctx: Context, job: Trip) -> None:
+        await ctx.effect("room", book_room, Trip(), key="r", compensate="cancel-room")
+        if job.fails:
+            raise RuntimeError("no car to be had")
+
+    BROKEN["room"] = TimeoutError("no answer")
+    shop.submit("share", {}, "first", key="trip")
+    shop.run(lambda report: report.failed == 1)
+    shop.submit("share", {"fails": False}, "second", key="trip")
+    shop.run(lambda report: report.failed == 1)
+    assert LEDGER.count("room 2") == 1
+    failure = shop.job("second").failure
+    assert failure is not None and failure.failure_class == "in_doubt"
+    assert "rewindq effects resolve trip/room/r/compensate --succeeded" in failure.reason
 
 
 def test_an_idempotent_effects_compensation_in_doubt_is_sent_again(shop: Shop) -> None:

@@ -57,6 +57,14 @@ def test_who_asks_again_has_it_still_others_wait_and_nobody_waits_for_itself() -
     assert (events, reply.outcome, reply.holder) == ((), "busy", "a")
 
 
+@pytest.mark.parametrize("undo", [HELD, DOUBTED])
+def test_an_answer_is_given_to_nobody_while_it_is_being_undone(undo: s.Idempotency) -> None:
+    done = replace(DONE, compensation=b"{}")
+    assert decide_claim(ASK, known(_=done, _compensate=undo), 2, 9) == Wait("a")
+    _, reply = decided(known(_=done, _compensate=replace(undo, status=s.FAILED)))
+    assert (reply.outcome, reply.answer) == ("succeeded", b"7")
+
+
 @pytest.mark.parametrize("record", [DOUBTED, HELD])
 def test_a_call_in_doubt_is_claimed_by_who_can_find_out_only(record: s.Idempotency) -> None:
     """What an earlier attempt of the same job has not told of is in doubt, too."""
