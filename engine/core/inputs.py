@@ -10,13 +10,14 @@ from .sizes import name_refusal
 
 def names_refusal(body: e.JobSubmitted) -> str | None:
     """Why a submission's type or key cannot be recorded; None where they can."""
-    for what, name in (("its type", body.type), ("its key", body.key)):
-        if name is not None and (not name.strip() or "\0" in name):
-            return f"{what} {name[:40]!r} must be a non-empty text without NUL"
-        refusal = None if name is None else name_refusal(what, name)
-        if refusal is not None:
-            return refusal
-    return None
+    refusal = _name_refusal("its type", body.type)
+    return refusal if refusal is not None or body.key is None else _name_refusal("its key", body.key)
+
+
+def _name_refusal(what: str, name: str) -> str | None:
+    if not name.strip() or "\0" in name:
+        return f"{what} {name[:40]!r} must be a non-empty text without NUL"
+    return name_refusal(what, name)
 
 
 def payload_refusal(data: bytes, body: e.JobSubmitted) -> str | None:

@@ -103,7 +103,7 @@ class Attempts:
         assert job is not None and head is not None
         about = About.job(entry.job_id, head, job.attempt + 1, owner.partition, job.last_seq)
         job_type = self.app.types[head.type]
-        if self.alone.must_wait(owner, entry, job.lost, job_type.max_lost):
+        if job.lost and self.alone.must_wait(owner, entry, job.lost, job_type.max_lost):
             return None
         missed = self.limits.missed(head)
         if missed is not None:

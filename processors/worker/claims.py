@@ -180,7 +180,9 @@ class Claims:
 
     def end_run(self, run: Run, events: Iterable[e.Event]) -> None:
         """`end` for a running attempt."""
-        self.end(run.owner, self._about(run), events)
+        open_effects = run.owner.states.open_effects(run.job_id)
+        if open_effects is not None and open_effects.claims:
+            self.end(run.owner, self._about(run), events)
 
     def end(self, owner: Owner, about: About, events: Iterable[e.Event]) -> None:
         """Gives back what an attempt that ends has claimed: before `events`, which end it, are decided."""
