@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -54,9 +55,17 @@ def processes(folder: Path) -> list[Process]:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which another program listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+    """A port on which another program listens, and the one before it is free.
+
+    From below the range of ports that programs are given when they ask for any: there the neighbour may go at any time.
+    """
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port - 1)).close()
+            with socket.create_server(("127.0.0.1", port)):
+                yield port
+                return
 
 
 @pytest.fixture
