@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import events as e
 from . import state as s
-from .compensate import SUFFIX, Lookup, being_undone
+from .compensate import SUFFIX, Lookup, being_undone, next_key
 from .decide import EffectDecision, EffectRequest, decide_effect
 from .global_keys import record_key
 from .requests import BUSY, CLAIMED, CONFLICT, FREE
@@ -47,11 +47,10 @@ class Wait(NamedTuple):
 
 def current_key(key: str, lookup: Lookup) -> str:
     """The key under which the effect is called now: another one once it was compensated."""
-    number, current = 1, key
-    while (undone := lookup(record_key(current + SUFFIX))) is not None and undone[1].status == s.DONE:
-        number += 1
-        current = f"{key}/{number}"
-    return current
+    return next_key(
+        key,
+        lambda current: (undone := lookup(record_key(current + SUFFIX))) is not None and undone[1].status == s.DONE,
+    )
 
 
 def decide_claim(ask: Ask, lookup: Lookup, home: int, next_seq: int) -> Answer | Wait:

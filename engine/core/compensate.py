@@ -73,8 +73,15 @@ def is_compensated(key: str, record: s.Idempotency, lookup: Lookup) -> bool:
 
 def current_key(key: str, lookup: Lookup) -> str:
     """The key under which an effect is called now: `key`, or the one behind those that were compensated."""
+    return next_key(
+        key, lambda current: (known := lookup(current)) is not None and is_compensated(current, known[1], lookup)
+    )
+
+
+def next_key(key: str, undone: Callable[[str], bool]) -> str:
+    """The first of `key`, `key/2`, `key/3` and so on under which nothing was undone."""
     number, current = 1, key
-    while (known := lookup(current)) is not None and is_compensated(current, known[1], lookup):
+    while undone(current):
         number += 1
         current = f"{key}/{number}"
     return current

@@ -139,7 +139,7 @@ class Attempts:
             raw = payload_bytes(self.deployment, run.head.payload, run.head.payload_ref)
             if run.head.secrets:
                 run.secrets = secret_texts(raw, run.head.secrets)
-            if self._threads.runs(run.job_id) and not await self._threads.over(run.job_id):
+            if not await self._threads.over(run.job_id):
                 raise ThreadBusy(f"the thread of an earlier attempt still runs {self._threads.wait:g} s later")
             if run.compensating:
                 await self._compensate(run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,6 +25,9 @@ from rewindq.engine.runtime.deployment import Deployment
 from .keys import Asked, Keys
 from .owner import About, Owner
 from .run import Run
+
+if TYPE_CHECKING:
+    from .home import Home
 
 #: How long a claim waits for the call of another job, in seconds.
 CLAIM_WAIT = 30.0
@@ -104,10 +107,10 @@ class Claims:
 
     # --- answers ---
 
-    def take(self, owner: Owner, record: e.EventRecord, event: e.Event, body: Any) -> None:
+    def take(self, owner: Owner, record: e.EventRecord, event: e.Event, body: Any, leases: Home) -> None:
         """Takes in what concerns claims: requests to the keys that are at home here, and answers to ours."""
         if not isinstance(body, e.ClaimReply):
-            self.keys.take(owner, record, event, body)
+            self.keys.take(owner, record, event, body, leases)
             return
         owner.heard(record.lamport)
         pending = self._pending.get(body.request_id)
@@ -115,8 +118,7 @@ class Claims:
             self._told(pending, body)
         elif body.outcome == CLAIMED and not self._holds(owner, record.job_id or "", body.request_id):
             # Granted to an attempt that is over.
-            trace = (record.trace_id, record.correlation_id, record.causation_id)
-            about = About(record.job_id, record.attempt, body.key.encode(), None, *trace)
+            about = About.asking(record, body.key.encode())
             self._settle(owner, about, event.step, body.request_id, body.key, FREE)
 
     def _holds(self, owner: Owner, job_id: str, request_id: str) -> bool:

@@ -28,6 +28,8 @@ from rewindq.engine.core.requests import (
     RELEASE,
     RENEW,
     SAVE,
+    replaced,
+    stranger,
 )
 from rewindq.engine.core.writes import SaveRefused, SaveRequest, decide_save
 from rewindq.engine.ports.store import Family
@@ -59,10 +61,7 @@ class Request(NamedTuple):
     @property
     def about(self) -> About:
         """The asking job; the cause is its own event, on its own partition."""
-        record = self.record
-        key = self.resource.encode()
-        trace = (record.trace_id, record.correlation_id, record.causation_id)
-        return About(record.job_id, record.attempt, key, None, *trace)
+        return About.asking(self.record, self.resource.encode())
 
 
 class _Asked:
@@ -125,24 +124,22 @@ class Home:
         """Decides a request and answers it, unless it has to wait or comes from a worker that was replaced."""
         request = Request(owner, record, event, body, self._clock.monotonic())
         owner.heard(record.lamport)
-        reason = self._refusal(request)
         known = owner.states.peers.get(body.from_partition, 0)
-        if reason is None and record.epoch < known:
-            reason = (
-                f"it comes from epoch {record.epoch} of partition {body.from_partition}, which has epoch {known} now"
-            )
+        reason = self._refusal(request) or replaced(body.from_partition, record.epoch, known)
         if reason is not None:
             self._refuse(request, reason)
             return
-        if record.epoch > known:
-            raised = e.PeerRaised(body.from_partition, record.epoch)
-            owner.append(About(None, 0, request.resource.encode()), (e.Event(raised),))
-            if body.op == RELEASE:
-                self._release(request)  # it gives back one of those
-            self._end_former(owner, body.from_partition)
-            if body.op == RELEASE:
-                return
-        self._ops[body.op](request)
+        if body.op == RELEASE:
+            self._release(request)  # it may give back what a former owner's attempt held
+        self.hear(owner, body.from_partition, record.epoch, request.resource.encode())
+        if body.op != RELEASE:
+            self._ops[body.op](request)
+
+    def hear(self, owner: Owner, peer: int, epoch: int, key: bytes) -> None:
+        """Takes note of a newer owner of another partition, and ends what attempts of its former ones hold here."""
+        if epoch > owner.states.peers.get(peer, 0):
+            owner.append(About(None, 0, key), (e.Event(e.PeerRaised(peer, epoch)),))
+            self._end_former(owner, peer)
 
     def waits(self, owner: Owner, request_id: str) -> bool:
         """Whether a request waits for a lease here."""
@@ -152,10 +149,9 @@ class Home:
         body = request.body
         if body.op not in self._ops:
             return f"it asks for {body.op!r}, and there are {', '.join(self._ops)}"
-        if not 0 <= body.from_partition < self._partitions:
-            return f"it comes from partition {body.from_partition}, and there are {self._partitions}"
-        if body.op == OWNED:
-            return None
+        refusal = stranger(body.from_partition, self._partitions)
+        if refusal is not None or body.op == OWNED:
+            return refusal
         if not request.resource or not request.record.job_id:
             return "it names no resource, or no job"
         home = partition_for(request.resource.encode(), self._partitions)
@@ -348,9 +344,7 @@ class Home:
         self._answer(request.owner, request.body.from_partition, request.about, event)
 
     def _answer(self, owner: Owner, partition: int, about: About, event: e.Event) -> None:
-        cause = f"p{owner.partition}@{owner.seq - 1}" if owner.seq else None
-        said = About(about.job_id, about.attempt, about.key, None, about.trace_id, about.correlation_id, cause)
-        owner.unnumbered(self._deployment.topics.commands, partition, said, event)
+        owner.answer(self._deployment.topics.commands, partition, about, event)
         self._wake()
 
     # --- ownership ---

@@ -105,7 +105,7 @@ class Intake:
             if unreadable is not None:
                 return self._park(owner, record, unreadable)
         elif isinstance(body, _CLAIMS):
-            remote.claims.take(owner, decoded, event, body)
+            remote.claims.take(owner, decoded, event, body, home)
         else:
             return None
         return Taken(None, ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rewindq.engine.core import events as e
 from rewindq.engine.core.claims import (
@@ -21,10 +22,13 @@ from rewindq.engine.core.claims import (
 )
 from rewindq.engine.core.doubt import refused_resolve
 from rewindq.engine.core.global_keys import base_of, home_of, is_global, record_key
-from rewindq.engine.core.requests import REFUSED
+from rewindq.engine.core.requests import REFUSED, replaced, stranger
 from rewindq.engine.runtime.deployment import Deployment
 
 from .owner import About, Owner
+
+if TYPE_CHECKING:
+    from .home import Home
 
 CLAIM, SETTLE = "claim", "settle"
 
@@ -60,37 +64,42 @@ class Keys:
 
     # --- requests of other partitions ---
 
-    def take(self, owner: Owner, record: e.EventRecord, event: e.Event, body: e.ClaimRequest | e.SettleRequest) -> None:
-        """Decides a request, unless it cannot be meant or comes from a worker that was replaced."""
+    def take(
+        self,
+        owner: Owner,
+        record: e.EventRecord,
+        event: e.Event,
+        body: e.ClaimRequest | e.SettleRequest,
+        leases: Home,
+    ) -> None:
+        """Decides a request, unless it cannot be meant or comes from a worker that was replaced.
+
+        `leases` hears of a newer owner: what its former ones' attempts hold ends with their claims.
+        """
         owner.heard(record.lamport)
-        trace = (record.trace_id, record.correlation_id, record.causation_id)
-        about = About(record.job_id, record.attempt, body.key.encode(), None, *trace)
+        about = About.asking(record, body.key.encode())
         reason = self._malformed(owner, body)
-        known = owner.states.peers.get(body.from_partition, 0)
-        stale = record.epoch < known
-        if reason is None and record.epoch > known:
-            owner.append(About(None, 0, about.key), (e.Event(e.PeerRaised(body.from_partition, record.epoch)),))
+        stale = replaced(body.from_partition, record.epoch, owner.states.peers.get(body.from_partition, 0))
+        if reason is None:
+            leases.hear(owner, body.from_partition, record.epoch, about.key)
         if isinstance(body, e.SettleRequest):
             if reason is None:
-                self.settle(owner, about, event.step, body, record.epoch, stale)
+                self.settle(owner, about, event.step, body, record.epoch, stale is not None)
             else:
                 self._refuse(owner, about, event.step, body, record.epoch, reason)
             return
-        if reason is None and stale:
-            reason = (
-                f"it comes from epoch {record.epoch} of partition {body.from_partition}, which has epoch {known} now"
-            )
+        reason = reason or stale
         asked = self._asked(owner, about, record, event, body)
         if reason is not None:
             self._refuse(owner, about, event.step, body, record.epoch, reason)
-            if 0 <= body.from_partition < self._partitions:
+            if stranger(body.from_partition, self._partitions) is None:
                 asked.reply(e.ClaimReply(body.request_id, body.key, REFUSED, reason=reason))
             return
         self.ask(asked)
 
     def _malformed(self, owner: Owner, body: e.ClaimRequest | e.SettleRequest) -> str | None:
-        if not 0 <= body.from_partition < self._partitions:
-            return f"it comes from partition {body.from_partition}, and there are {self._partitions}"
+        if (refusal := stranger(body.from_partition, self._partitions)) is not None:
+            return refusal
         if not is_global(body.key):
             return f"{body.key!r} is no global key"
         home = home_of(body.key, self._partitions)
@@ -111,10 +120,8 @@ class Keys:
 
     def _asked(self, owner: Owner, about: About, record: e.EventRecord, event: e.Event, body: e.ClaimRequest) -> Asked:
         def reply(answer: e.ClaimReply) -> None:
-            cause = f"p{owner.partition}@{owner.seq - 1}" if owner.seq else None
-            said = About(about.job_id, about.attempt, about.key, None, about.trace_id, about.correlation_id, cause)
             told = e.Event(answer, step=event.step)
-            owner.unnumbered(self._deployment.topics.commands, body.from_partition, said, told)
+            owner.answer(self._deployment.topics.commands, body.from_partition, about, told)
 
         ask = Ask(
             body.request_id,

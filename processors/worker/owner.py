@@ -48,6 +48,12 @@ class About(msgspec.Struct, frozen=True, gc=False):
             f"p{partition}@{last_seq}",
         )
 
+    @classmethod
+    def asking(cls, record: EventRecord, key: bytes) -> About:
+        """The job of another partition that a record is about; the cause is its own event there."""
+        trace = (record.trace_id, record.correlation_id, record.causation_id)
+        return cls(record.job_id, record.attempt, key, None, *trace)
+
 
 class Taken(NamedTuple):
     """What became of an input record: the job whose state changed, if any."""
@@ -181,6 +187,11 @@ class Owner:
     def unnumbered(self, topic: str, partition: int, about: About, event: Event) -> None:
         """Appends an input record (a submission or command) with the turn."""
         self.add(self.input_record(topic, partition, about, event))
+
+    def answer(self, topic: str, partition: int, about: About, event: Event) -> None:
+        """Appends an input record for another partition's job with the turn, caused by what was decided last."""
+        cause = f"p{self.partition}@{self.seq - 1}" if self.seq else None
+        self.unnumbered(topic, partition, msgspec.structs.replace(about, resource=None, causation_id=cause), event)
 
     def input_record(self, topic: str, partition: int, about: About, event: Event) -> Append:
         """An input record by this owner, for whoever appends it."""

@@ -285,8 +285,7 @@ class Remote:
         """A lease was granted to an attempt that is over."""
         resource = event.resource or ""
         home = partition_for(resource.encode(), self._deployment.partitions)
-        trace = (record.trace_id, record.correlation_id, record.causation_id)
-        about = About(record.job_id, record.attempt, resource.encode(), None, *trace)
+        about = About.asking(record, resource.encode())
         given = e.Event(e.ResourceRequest(body.request_id, RELEASE, owner.partition), resource=resource)
         owner.unnumbered(self._deployment.topics.commands, home, about, given)
 

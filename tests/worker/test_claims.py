@@ -252,9 +252,9 @@ def test_an_answer_that_comes_twice_frees_nothing(
     answers: list[e.Body] = []
     told = Claims.take
 
-    def take(self: Claims, owner: Any, record: Any, event: Any, body: Any) -> None:
+    def take(self: Claims, owner: Any, record: Any, event: Any, body: Any, leases: Any) -> None:
         answers.append(body)
-        told(self, owner, record, event, body)
+        told(self, owner, record, event, body, leases)
 
     monkeypatch.setattr(Claims, "take", take)
 

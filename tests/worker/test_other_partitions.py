@@ -315,3 +315,36 @@ def test_what_a_lost_attempt_held_or_waited_for_elsewhere_is_free_with_it(tmp_pa
     (expired,) = [body for body in shop.bodies() if isinstance(body, e.LeaseExpired)]
     assert expired.holder in ("a", "b")
     assert verify(shop.deployment)["violations"] == []
+
+
+def test_it_is_free_also_where_a_claim_of_the_lost_attempt_is_settled_first(tmp_path: Path) -> None:
+    """Whatever tells a home of a partition's new owner first, it ends what attempts of the former one hold there."""
+    app, calls = App("shop"), []
+    global_key = next(f"pay:{n}" for n in range(1000) if partition_for(f"pay:{n}".encode(), PARTITIONS) == 2)
+
+    async def never() -> None:
+        calls.append("called")
+        await asyncio.Event().wait()
+
+    @app.job(resource="order:{order_id}")
+    async def hold(ctx: Context, job: Order) -> int:
+        async with ctx.lease(f"stock:{STOCK}", ttl=600, wait=20) as lease:
+            if ctx.attempt == 1:
+                await ctx.effect("pay", never, global_key=global_key)
+            return lease.token
+
+    async def kill(worker: Worker) -> None:
+        while not calls:
+            await asyncio.sleep(0.005)
+        worker.failure = Killed()
+        worker.wake()
+
+    shop = Shop(tmp_path, app, partitions=PARTITIONS)
+    shop.submit("hold", {"order_id": ORDERS[0]}, "a", key=f"order:{ORDERS[0]}")
+    with pytest.raises(Killed):
+        shop.run(until=lambda report: False, during=kill)
+    report = shop.run()
+
+    assert (report.succeeded, report.failed) == (1, 0)
+    assert (shop.job("a").attempt, shop.job("a").result) == (2, b"2")
+    assert verify(shop.deployment)["violations"] == []
