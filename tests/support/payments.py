@@ -116,10 +116,10 @@ def log_dump(settings: Settings) -> list[tuple[str, int, int, bytes | None]]:
         return sorted(found, key=lambda item: item[:3])
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Waits by condition."""
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60, every: float = 0.1) -> None:
+    """Waits by condition, asked `every` so many seconds."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        pause.wait(0.1)
+        pause.wait(every)
