@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 TopicPartition = tuple[str, int]
 
 
@@ -80,7 +82,7 @@ class TopicSpec(NamedTuple):
     compact: bool = False
 
 
-class Append(NamedTuple):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """A record to append. `key` routes and compacts; the partition is chosen by the caller."""
 
     topic: str

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 
 class Family(StrEnum):
     """The store's column families.
@@ -65,7 +67,7 @@ class StoreFormat(StoreError):
     """The folder was written by a newer format; it is left untouched."""
 
 
-class Put(NamedTuple):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """One value to write. `seq` is set for versioned families and None for plain ones."""
 
     family: Family
@@ -74,7 +76,7 @@ class Put(NamedTuple):
     seq: int | None = None
 
 
-class Delete(NamedTuple):
+class Delete(msgspec.Struct, frozen=True, gc=False):
     """One plain key to remove or, with `seq`, the value that was written there under a versioned key.
 
     A branch removes values of its own only.

@@ -214,18 +214,14 @@ class RocksStore(RocksReads):
         escape, pack_seq = keys.escape, keys.pack_seq
         try:
             for change in changes:
+                key, seq = change.key, change.seq
+                _, handle, head = (plain if seq is None else versioned)[change.family]
                 if isinstance(change, Delete):
-                    family, key, seq = change
-                    _, handle, head = (plain if seq is None else versioned)[family]
                     batch.delete(head + (key if seq is None else keys.versioned(key, seq)), handle)
-                    continue
-                family, key, value, seq = change
-                if seq is None:
-                    _, handle, head = plain[family]
-                    put(head + key, value, handle)
+                elif seq is None:
+                    put(head + key, change.value, handle)
                 else:
-                    _, handle, head = versioned[family]
-                    put(head + escape(key) + pack_seq(seq), value, handle)
+                    put(head + escape(key) + pack_seq(seq), change.value, handle)
         except struct.error as error:
             raise ValueError(f"a put has a seq outside of 0..{keys.SEQ_MAX}: nothing was written") from error
         return batch

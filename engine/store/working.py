@@ -31,6 +31,8 @@ from .newest import (
 from .reverts import FreshVersions, RevertMarks
 
 T = TypeVar("T")
+#: The families that each job is in: an Enum's members cost more to name than a value costs to look up.
+_PAYLOADS, _JOBS, _RUNNING, _READY = Family.PAYLOADS, Family.JOBS, Family.RUNNING, Family.READY
 
 
 class WorkingSet(Expiring):
@@ -60,21 +62,23 @@ class WorkingSet(Expiring):
 
     def head(self, job_id: str) -> s.JobHead | None:
         """What never changes about the job."""
-        return self._plain(Family.PAYLOADS, job_id, s.decode_head)
+        cached = self._cache.get((_PAYLOADS, job_id))
+        return self._plain(_PAYLOADS, job_id, s.decode_head) if cached is None else cached[0]
 
     def set_head(self, job_id: str, head: s.JobHead) -> None:
         """Stores it, once."""
-        self._remember(Family.PAYLOADS, job_id, head)
-        self._changes.append(Put(Family.PAYLOADS, job_id.encode(), s.encode_state(head)))
+        self._remember(_PAYLOADS, job_id, head)
+        self._changes.append(Put(_PAYLOADS, job_id.encode(), s.encode_state(head)))
 
     def job(self, job_id: str) -> s.JobState | None:
         """Where the job stands."""
-        return self._versioned(Family.JOBS, job_id, s.decode_job)
+        cached = self._cache.get((_JOBS, job_id))
+        return self._versioned(_JOBS, job_id, s.decode_job) if cached is None else cached[0]
 
     def set_job(self, job_id: str, seq: int, before: s.JobState | None, after: s.JobState) -> None:
         """Stores its next state, its place in the ready and timer indexes, and the counts by status."""
-        self._remember(Family.JOBS, job_id, after)
-        self._changes.append(Put(Family.JOBS, job_id.encode(), s.encode_state(after), seq))
+        self._remember(_JOBS, job_id, after)
+        self._changes.append(Put(_JOBS, job_id.encode(), s.encode_state(after), seq))
         old = None if before is None else before.status
         if old != after.status:
             if old is not None:
@@ -91,7 +95,7 @@ class WorkingSet(Expiring):
             self._changes.append(Delete(*place))
         if is_queued:
             family, key = _queue_place(job_id, head, after)
-            self._changes.append(Put(family, key, job_id.encode() if family is Family.READY else b""))
+            self._changes.append(Put(family, key, job_id.encode() if family is _READY else b""))
 
     def _count_queued(self, job_type: str, change: int) -> None:
         count = self.queued.get(job_type, 0) + change
@@ -103,17 +107,16 @@ class WorkingSet(Expiring):
 
     def open_effects(self, job_id: str) -> s.OpenEffects | None:
         """The job's attempt and effect keys, while it is not over."""
-        return self._plain(Family.RUNNING, job_id, s.decode_open)
+        cached = self._cache.get((_RUNNING, job_id))
+        return self._plain(_RUNNING, job_id, s.decode_open) if cached is None else cached[0]
 
     def set_open_effects(self, job_id: str, value: s.OpenEffects | None) -> None:
         """Stores or removes them."""
         if self.tied is not None:
             self.tied.change(self.open_effects(job_id), value)
-        self._remember(Family.RUNNING, job_id, value)
+        self._remember(_RUNNING, job_id, value)
         raw = job_id.encode()
-        self._changes.append(
-            Delete(Family.RUNNING, raw) if value is None else Put(Family.RUNNING, raw, s.encode_state(value))
-        )
+        self._changes.append(Delete(_RUNNING, raw) if value is None else Put(_RUNNING, raw, s.encode_state(value)))
 
     def keep_cancel(self, job_id: str, body: e.CancelKept) -> None:
         """Keeps a cancel until its job comes; of too many, the oldest is dropped."""
@@ -324,7 +327,7 @@ def _queue_place(job_id: str, head: s.JobHead | None, job: s.JobState) -> tuple[
     """Where a queued job stands: in the index of timers while it has a due time, else in that of ready jobs."""
     if job.status != s.WAITING and job.due is not None:
         return Family.TIMERS, s.timer_key(job.due, job_id)
-    return Family.READY, s.ready_key(0, 0) if head is None else s.ready_key(head.priority, head.accepted_seq)
+    return _READY, s.ready_key(0, 0) if head is None else s.ready_key(head.priority, head.accepted_seq)
 
 
 def trace_put(job_id: str, seq: int, domain: bool, offset: int) -> Put:

@@ -45,13 +45,14 @@ class Delivery:
 
     def send(self, producer: Producer) -> None:
         """Hands all records over. Raises KafkaException when the client refuses one outright."""
-        for topic, partition, key, value, timestamp_ms, headers in self.records:
-            options: dict[str, Any] = {"headers": list(headers)} if headers else {}
+        for record in self.records:
+            options: dict[str, Any] = {"headers": list(record.headers)} if record.headers else {}
             # The client library takes 0 for "now".
-            options["timestamp"] = max(1, timestamp_ms)
+            options["timestamp"] = max(1, record.timestamp_ms)
+            to = (record.topic, record.value, record.key, record.partition)
             while True:
                 try:
-                    producer.produce(topic, value, key, partition, self._delivered, **options)
+                    producer.produce(*to, self._delivered, **options)
                     break
                 except BufferError:
                     producer.poll(0.05)  # the local queue is full: it empties as the broker answers

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.values import identical, json_values
 
-from rewindq.engine.core.values import DEPTH_MAX, JsonRefused, ValueRefused, parse_json
+from rewindq.engine.core.values import DEPTH_MAX, JsonRefused, ValueRefused, check_json, parse_json
 
 
 @given(json_values, st.booleans(), st.sampled_from([None, 0, 2]))
@@ -84,3 +84,31 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert error.column >= 1
         return
     assert identical(value, json.loads(text))
+
+
+@given(
+    st.one_of(
+        json_values.map(lambda value: json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))),
+        st.text(alphabet='{}[]",:1e9.-NaInf\\ud80 \n"a', max_size=40),
+    )
+)
+@example("[" * DEPTH_MAX + "]" * DEPTH_MAX)
+@example("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1))
+@example('{"a":' * (DEPTH_MAX + 1) + "1" + "}" * (DEPTH_MAX + 1))
+@example("[" + "[]," * DEPTH_MAX + "{}]")
+@example('{"a":1,"a":1}')
+@example("[1e400]")
+@example("[" + "9" * 5000 + "]")
+@example(str(10**30))
+@example('"\\ud800"')
+def test_bytes_are_checked_as_they_are_read(text: str) -> None:
+    """The check knows a short way for what stands in canonical form; what the reader refuses is not let through."""
+    data = text.encode()
+    try:
+        parse_json(data)
+    except JsonRefused as error:
+        with pytest.raises(JsonRefused) as refused:
+            check_json(data)
+        assert str(refused.value) == str(error)
+    else:
+        check_json(data)
