@@ -98,11 +98,14 @@ def test_a_commit_without_an_answer_is_unknown_and_the_end_tells(
         with pytest.raises(OutcomeUnknown, match="read the log's end"):
             member.commit(Turn([event(space.events, "unknown")], {(space.jobs, 0): 2}, frozenset({0})))
     freezer.thaw()
-    # Both or neither, and once the end is known it stays what it was.
+    member.close()
+    # Who owns the partitions next gets them once the broker has decided: both or neither, for good.
+    heir, told = space.join()
+    poll_until(lambda: told.owned == {0, 1}, heir)
     first = [record.value for record in space.read(space.events)]
     assert (first, space.committed()[0]) in (([b"before"], 1), ([b"before", b"unknown"], 2))
     assert [record.value for record in space.read(space.events)] == first
-    member.close()
+    heir.close()
 
 
 def test_a_turn_that_never_reached_the_commit_is_refused(space: Space, freezer: Freezer) -> None:
