@@ -17,6 +17,7 @@ from rewindq.engine.core import values
 from rewindq.engine.core.refused import DEPTH_MAX
 from rewindq.engine.runtime.show import RAW_MAX, payload_shown
 from rewindq.tools.cli.replay_tables import _table
+from rewindq.tools.cli.tables import VALUE_MAX
 
 DEEP = b"[" * 5000 + b"]" * 5000
 ODD_TIME = 2**62
@@ -100,3 +101,25 @@ def test_an_attempts_reason_is_whole_in_a_replays_tables() -> None:
     told = io.StringIO()
     Console(file=told, width=60).print(table)
     assert {"word50", "word99"} <= set(told.getvalue().split())
+
+
+def test_long_values_are_cut_for_people_and_whole_for_programs(shell: Shell) -> None:
+    long, app = "x" * 5 * VALUE_MAX, App("long")
+
+    @app.job()
+    async def keep(ctx: Context, job: Text) -> str:
+        await ctx.save("note", "n", {"text": job.text}, expected=0)
+        return job.text
+
+    shop = Shop(shell.folder / ".rewindq", app)
+    shop.submit("keep", {"text": long}, "j")
+    shop.run()
+    shop.deployment.close()
+    for arguments, values_shown in ((("jobs", "show", "j"), 2), (("state", "note/n"), 1)):
+        shown = shell.run_inside(*arguments).out
+        assert len(shown) < values_shown * 1.1 * VALUE_MAX + 1000
+        assert shown.count("--json shows them") == values_shown
+        assert long in json.dumps(shell.run_inside(*arguments, "--json").json)
+    history = shell.run_inside("state", "note/n", "--history").out
+    assert "text='xxx" in history
+    assert len(history) < VALUE_MAX

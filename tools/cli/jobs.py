@@ -22,7 +22,7 @@ from rewindq.engine.runtime.trace import job_detail
 from .errors import GuardRefused
 from .options import Call, command
 from .program import Group
-from .tables import cell, print_table, short, short_time
+from .tables import cell, print_table, print_value, short, short_time
 
 STATUSES = (s.WAITING, s.DELAYED, s.RUNNING, s.RETRYING, s.SUCCEEDED, s.INVESTIGATION, s.CANCELLED)
 
@@ -158,7 +158,7 @@ def _print_job(console: Console, job: dict[str, Any], detail: dict[str, Any]) ->
             console.print(f"  {name:10} {value}", markup=False)
     for name in ("payload", "result"):
         console.print(f"  {name}")
-        console.print_json(data=detail[name], indent=2)
+        print_value(console, detail[name])
     if detail["attempts"]:
         headings = ("attempt", "outcome", "began", "ms", "position", "worker")
         print_table(console, headings, map(_attempt_row, detail["attempts"]))

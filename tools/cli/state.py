@@ -18,7 +18,7 @@ from rewindq.engine.store.opener import open_overlay_reader
 
 from .jobs import open_past
 from .options import Call, command
-from .tables import print_table
+from .tables import FIELD_MAX, print_table, print_value, short
 
 
 def register(app: typer.Typer) -> None:
@@ -94,7 +94,7 @@ def _view(past: Past, key: str, name: str | None) -> Iterator[View]:
 def _print_state(console: Console, shown: dict[str, Any]) -> None:
     where = f" at {shown['position']}, written by {shown['writer']}" if shown["position"] else ": it did not exist then"
     console.print(f"{shown['key']} version {shown['version']}{where}", markup=False)
-    console.print_json(data=shown["data"])
+    print_value(console, shown["data"])
 
 
 def _print_history(console: Console, versions: list[dict[str, Any]]) -> None:
@@ -110,6 +110,6 @@ def _step(version: dict[str, Any]) -> str | None:
 
 
 def _changed(version: dict[str, Any]) -> str:
-    texts = [f"{field}={value!r}" for field, value in version["changes"].items()]
+    texts = [f"{field}={short(repr(value), FIELD_MAX)}" for field, value in version["changes"].items()]
     why = [] if version["reverted"] is None else [f"({version['reverted']['reason']})"]
     return " ".join([*texts, *(f"-{field}" for field in version["deleted"]), *why])

@@ -21,6 +21,7 @@ from .errors import FAILED, CommandFailed
 from .jsonlines import Line, LineRefused, read_lines, template
 from .options import Call, command
 from .output import tell
+from .tables import print_value
 
 #: Lines that are appended at once.
 _BATCH = 1000
@@ -118,7 +119,7 @@ def _submit_one(call: Call, client: Client, common: Submission, payload: str, ti
         where = f"(partition {receipt.partition}, offset {receipt.offset})"
         console.print(f"{receipt.job_id} {status} {where}", markup=False)
         if status == s.SUCCEEDED:
-            console.print_json(data=job["result"])
+            print_value(console, job["result"])
 
     call.show(shown, human)
     if timeout is not None:

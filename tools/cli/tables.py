@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
@@ -9,6 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+#: Longest text shown of one field among others, in characters; `--json` has all of it.
+FIELD_MAX = 160
+#: Longest JSON shown of a payload, a result or a state, in characters: some are hundreds of megabytes.
+VALUE_MAX = 20_000
 _STATUS_STYLES = {
     "succeeded": "green",
     "success": "green",
@@ -32,6 +37,16 @@ def print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequen
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     console.print(table)
+
+
+def print_value(console: Console, value: Any) -> None:
+    """A value as JSON; a long one is cut, which is said."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if len(text) <= VALUE_MAX:
+        console.print_json(text)
+        return
+    console.print(text[:VALUE_MAX], markup=False, highlight=False)
+    console.print(f"… cut here: it has {len(text)} characters in all; --json shows them", markup=False)
 
 
 def cell(value: Any) -> Text:

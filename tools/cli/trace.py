@@ -12,10 +12,9 @@ from rewindq.engine.runtime.trace import trace_shown
 
 from .jobs import open_past
 from .options import Call, command
-from .tables import is_odd_time, print_table, short
+from .tables import FIELD_MAX, is_odd_time, print_table, short
 
-#: Longest text shown of a body's field; `--json` has all of it. What went wrong is never cut.
-_FIELD_MAX = 160
+#: What went wrong is never cut.
 _WHOLE = frozenset({"reason"})
 #: Body fields that say little to a person, or that have a column of their own.
 _QUIET = frozenset(
@@ -84,9 +83,9 @@ def _detail(event: dict[str, Any]) -> str:
 def _value(name: str, value: Any) -> str:
     if name == "error" and isinstance(value, dict):
         # The exception itself is told by the reason; `--json` has its causes and attributes.
-        return short(f"[{value.get('rule')}]", _FIELD_MAX)
+        return short(f"[{value.get('rule')}]", FIELD_MAX)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if name in _WHOLE else short(text, _FIELD_MAX)
+    return text if name in _WHOLE else short(text, FIELD_MAX)
 
 
 def _clock(timestamp: str) -> str:
