@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 from tests.support.cli import CHECKOUT
 from tests.support.kafka import until
 from tests.support.kafka_mock import MockCluster
@@ -123,6 +125,21 @@ def test_ctrl_c_leaves_no_broker(java: Path) -> None:
         starting.kill()
     assert (starting.returncode, out, err) == (130, "", "interrupted\n")
     assert not alive(broker)
+
+
+def test_ctrl_c_that_the_client_swallows_leaves_no_broker(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KeyboardInterrupt that meets a callback of the Kafka client is lost in there."""
+
+    class Swallowing(AdminClient):
+        def list_topics(self, *_: object, **__: object) -> ClusterMetadata:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(cluster, "AdminClient", Swallowing)
+    with pytest.raises(KeyboardInterrupt):
+        start(dir=java)
+    assert not any(map(alive, processes(java)))
 
 
 @pytest.mark.parametrize("port", [-1, 65536, 65534])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.support.broker import require_local
-from tests.support.kafka import Space, event, poll_until
+from tests.support.kafka import Space, event, poll_until, until
 
 from rewindq.engine.log.kafka import open_kafka
 from rewindq.engine.log.kafka.transactions import Transactions
@@ -36,7 +36,10 @@ class Freezer:
         self._pid = kafka.pids[0]
 
     def freeze(self) -> None:
+        """Returns when every thread stands still: until the first one is told, the others go on answering."""
         os.kill(self._pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self._pid}/task")
+        until(lambda: all((one / "stat").read_text().rpartition(")")[2].split()[0] == "T" for one in threads.iterdir()))
 
     def thaw(self) -> None:
         os.kill(self._pid, signal.SIGCONT)

@@ -57,12 +57,23 @@ def workers(settings: Settings) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def bodies(deployment: Deployment, kind: type[e.Body]) -> list[tuple[e.EventRecord, e.Body]]:
     """All events of a kind on the lifecycle topic."""
-    found = []
-    for partition in range(deployment.partitions):
-        for raw in read_from(deployment, deployment.topics.lifecycle, partition, 0):
-            record = deployment.codec.decode(raw.value)
-            found += [(record, event.body) for event in record.events if isinstance(event.body, kind)]
-    return found
+    return [found for partition in range(deployment.partitions) for found in bodies_at(deployment, partition, kind)]
+
+
+def bodies_at(deployment: Deployment, partition: int, kind: type[e.Body]) -> Iterator[tuple[e.EventRecord, e.Body]]:
+    for raw in read_from(deployment, deployment.topics.lifecycle, partition, 0):
+        record = deployment.codec.decode(raw.value)
+        yield from ((record, event.body) for event in record.events if isinstance(event.body, kind))
+
+
+def owners(deployment: Deployment) -> set[str]:
+    """Which workers own partitions by now."""
+    taken = {
+        partition: record.worker_id
+        for partition in range(deployment.partitions)
+        for record, _ in bodies_at(deployment, partition, e.PartitionTaken)
+    }
+    return set(taken.values())
 
 
 def last_events(deployment: Deployment, ids: list[str]) -> dict[str, list[str]]:
@@ -80,14 +91,17 @@ def last_events(deployment: Deployment, ids: list[str]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("kill", [False, True], ids=["in peace", "one is killed"])
 def test_a_circle_over_worker_processes(settings: Settings, tmp_path: Path, kill: bool) -> None:
-    ids = submit_circle(settings, tmp_path / "met")
     with Deployment.open(settings) as deployment:
+        deployment.ensure_topics()
 
         def ended() -> bool:
             with Past(deployment) as past:
                 return all(past.find(job_id).state.status == s.SUCCEEDED for job_id in ids)
 
         with workers(settings) as started:
+            # A partition that passes on gives its jobs back, which opens the circle by itself.
+            wait_until(lambda: len(owners(deployment)) == COUNT, "each worker has its partitions", 60)
+            ids = submit_circle(settings, tmp_path / "met")
             if kill:
                 wait_until(lambda: len(bodies(deployment, e.LeaseRequested)) >= COUNT, "all wait for each other", 60)
                 started[0].kill()

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from ..interrupts import noted_interrupts
 from .errors import WRONG_USAGE
 from .output import INTERRUPTED, error_document, tell, writing
 
@@ -52,18 +53,23 @@ def _asks_for_json(words: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def _ending(as_json: bool) -> Iterator[None]:
-    try:
-        with writing():
-            yield
-    except _WrongUsage as error:
-        if as_json:
-            message = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+    with noted_interrupts() as interrupted:
+        try:
             with writing():
-                typer.echo(error_document(type(error).__name__, message, WRONG_USAGE), nl=False)
-        raise
-    except KeyboardInterrupt as error:
-        if as_json:
-            with writing():
-                typer.echo(error_document("Interrupted", "interrupted", INTERRUPTED), nl=False)
-        tell("interrupted")
-        raise typer.Exit(INTERRUPTED) from error
+                yield
+        except _WrongUsage as error:
+            if as_json:
+                message = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+                with writing():
+                    typer.echo(error_document(type(error).__name__, message, WRONG_USAGE), nl=False)
+            raise
+        except typer.Exit:
+            raise
+        except (KeyboardInterrupt, Exception) as error:
+            if not isinstance(error, KeyboardInterrupt) and not interrupted():
+                raise
+            if as_json:
+                with writing():
+                    typer.echo(error_document("Interrupted", "interrupted", INTERRUPTED), nl=False)
+            tell("interrupted")
+            raise typer.Exit(INTERRUPTED) from error

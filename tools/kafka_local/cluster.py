@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from ..interrupts import noted_interrupts
 from . import jars
 from .errors import LocalKafkaError
 from .processes import Process, alive, end, spawn, wait_ended
@@ -84,8 +85,15 @@ def start(brokers: int = 1, port: int | None = None, dir: Path | str = "./.rewin
 def _started(java: str, libs: Path, state: _State, folder: Path) -> LocalKafka:
     kafka = state.handle(folder)
     try:
-        state = _spawn_all(java, libs, state, folder)
-        await_brokers(kafka.bootstrap, len(state.nodes), lambda: _check_running(state), state.cluster_id)
+        with noted_interrupts() as interrupted:
+            state = _spawn_all(java, libs, state, folder)
+
+            def check() -> None:
+                if interrupted():
+                    raise KeyboardInterrupt
+                _check_running(state)
+
+            await_brokers(kafka.bootstrap, len(state.nodes), check, state.cluster_id)
     except BaseException:  # an interrupt, too, leaves no broker behind
         end(state.processes, STOP_GRACE)
         raise
