@@ -1,11 +1,13 @@
 """The working set: the fold's map of one partition, in memory over its store.
 
 The fold changes it at once; what changed since the last `collect` becomes the next write batch, which is applied only
-after the log has committed the events. Values stay cached; clean ones are evicted, oldest use first.
+after the log has committed the events. Values stay cached; clean ones are evicted, oldest use first, and those of a job
+that is over at once: nobody may ask for them again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -33,15 +35,21 @@ from .reverts import FreshVersions, RevertMarks
 T = TypeVar("T")
 #: The families that each job is in: an Enum's members cost more to name than a value costs to look up.
 _PAYLOADS, _JOBS, _RUNNING, _READY = Family.PAYLOADS, Family.JOBS, Family.RUNNING, Family.READY
+#: Payloads that are kept beside their jobs, in bytes: a long queue of large ones must not fill the memory.
+PAYLOADS_MAX = 8 * 1024 * 1024
 
 
 class WorkingSet(Expiring):
-    """Implements the fold's `States` over a store."""
+    """Implements the fold's `States` over a store. Keeps `cache_max` values, and so many bytes of payloads."""
 
-    def __init__(self, view: View, *, cache_max: int = 10_000) -> None:
+    def __init__(self, view: View, *, cache_max: int = 10_000, payloads_max: int = PAYLOADS_MAX) -> None:
         self._view = view
         self._cache: dict[tuple[Family, str], tuple[Any, int]] = {}
         self._cache_max = cache_max
+        self._payloads_max = payloads_max
+        self._payload_bytes = 0
+        #: Jobs that are over, with the turn that ended them.
+        self._over: deque[tuple[int, str]] = deque()
         self._changes: list[Put | Delete] = []
         self._turn = 1
         self._stored_turn = 0
@@ -63,10 +71,16 @@ class WorkingSet(Expiring):
     def head(self, job_id: str) -> s.JobHead | None:
         """What never changes about the job."""
         cached = self._cache.get((_PAYLOADS, job_id))
-        return self._plain(_PAYLOADS, job_id, s.decode_head) if cached is None else cached[0]
+        if cached is not None:
+            known: s.JobHead | None = cached[0]
+            return known
+        head = self._plain(_PAYLOADS, job_id, s.decode_head)
+        self._payload_bytes += _payload_size(head)
+        return head
 
     def set_head(self, job_id: str, head: s.JobHead) -> None:
         """Stores it, once."""
+        self._payload_bytes += _payload_size(head)
         self._remember(_PAYLOADS, job_id, head)
         self._changes.append(Put(_PAYLOADS, job_id.encode(), s.encode_state(head)))
 
@@ -84,6 +98,8 @@ class WorkingSet(Expiring):
             if old is not None:
                 self.counts[old] -= 1
             self.counts[after.status] = self.counts.get(after.status, 0) + 1
+            if after.status in s.TERMINAL:
+                self._over.append((self._turn, job_id))
         was_queued, is_queued = old in s.QUEUED, after.status in s.QUEUED
         if not was_queued and not is_queued:
             return
@@ -283,19 +299,33 @@ class WorkingSet(Expiring):
         """The changes up to this turn are in the store: their values may be evicted."""
         self._stored_turn = turn
         self.fresh.drop(turn)
-        if len(self._cache) > self._cache_max:
+        while self._over and self._over[0][0] <= turn:
+            _, job_id = self._over.popleft()
+            for family in (_PAYLOADS, _JOBS, _RUNNING):
+                self._drop((family, job_id))
+        if len(self._cache) > self._cache_max or self._payload_bytes > self._payloads_max:
             self._evict()
 
     def _evict(self) -> None:
-        surplus = len(self._cache) - self._cache_max * 3 // 4
-        clean = []
-        for key, (_, turn) in self._cache.items():
-            if turn <= self._stored_turn:
-                clean.append(key)
-                if len(clean) >= surplus:
-                    break
-        for key in clean:
-            del self._cache[key]
+        values = len(self._cache) - self._cache_max * 3 // 4
+        payloads = self._payload_bytes - self._payloads_max * 3 // 4
+        for place in list(self._cache):
+            if values <= 0 and payloads <= 0:
+                return
+            if values > 0 or place[0] is _PAYLOADS:
+                before = self._payload_bytes
+                values -= self._drop(place)
+                payloads -= before - self._payload_bytes
+
+    def _drop(self, place: tuple[Family, str]) -> bool:
+        """Forgets a value, unless it is not in the store yet."""
+        cached = self._cache.get(place)
+        if cached is None or cached[1] > self._stored_turn:
+            return False
+        del self._cache[place]
+        if place[0] is _PAYLOADS:
+            self._payload_bytes -= _payload_size(cached[0])
+        return True
 
     def _remember(self, family: Family, key: str, value: object) -> None:
         place = (family, key)
@@ -321,6 +351,10 @@ class WorkingSet(Expiring):
         value = None if version is None else decode(version.value)
         self._cache[(family, key)] = (value, 0)
         return value
+
+
+def _payload_size(head: s.JobHead | None) -> int:
+    return 0 if head is None or head.payload is None else len(head.payload)
 
 
 def _queue_place(job_id: str, head: s.JobHead | None, job: s.JobState) -> tuple[Family, bytes]:

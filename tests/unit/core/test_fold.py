@@ -55,11 +55,13 @@ def test_turns_do_not_matter(records: list[EventRecord], turns: list[int]) -> No
 
 
 @settings(max_examples=40)
-@given(records=histories(), turns=st.lists(st.integers(1, 9), min_size=1))
-def test_decisions_that_are_not_stored_yet_are_not_forgotten(records: list[EventRecord], turns: list[int]) -> None:
+@given(records=histories(), turns=st.lists(st.integers(1, 9), min_size=1), cache_max=st.sampled_from([0, 50_000]))
+def test_decisions_that_are_not_stored_yet_are_not_forgotten(
+    records: list[EventRecord], turns: list[int], cache_max: int
+) -> None:
     """A worker decides its next turn while the last one is on its way to the log."""
     store = MemoryStore()
-    states = WorkingSet(store, cache_max=0)
+    states = WorkingSet(store, cache_max=cache_max, payloads_max=0)
     under_way: list[tuple[int, list[Put | Delete]]] = []
     rest = list(records)
     for turn in count():
