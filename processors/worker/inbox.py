@@ -17,8 +17,9 @@ from rewindq.engine.ports.log import LogError, Member, OffsetOutOfRange, Record
 
 log = structlog.get_logger(__name__)
 
-#: Records held for the loop before polling waits.
+#: Records held for the loop before polling waits, and their values' bytes.
 BUFFER_MAX = 5_000
+BUFFER_BYTES = 16 * 1024 * 1024
 #: How long a hand-over may hold up the group, in seconds.
 HAND_OVER_MAX = 20.0
 #: How often records of the partitions that stay are taken in during a hand-over, in seconds.
@@ -40,6 +41,7 @@ class Inbox:
         self._wake = wake
         self._release = release
         self._records: deque[Record] = deque()
+        self._bytes = 0
         self._records_lock = threading.Lock()  # a hand-over picks some out while the loop takes others
         self._assigned: deque[int] = deque()
         self._owned: set[int] = set()
@@ -58,14 +60,23 @@ class Inbox:
         self._thread = threading.Thread(target=self._poll, name="rewindq-poll", daemon=True)
         self._thread.start()
 
-    def take(self, limit: int) -> list[Record]:
-        """Up to `limit` records, each topic's in the order in which they came, and the urgent ones first."""
+    def take(self, limit: int, room: int) -> list[Record]:
+        """Up to `limit` records, each topic's in the order in which they came, and all urgent ones first.
+
+        As many as it takes to fill `room` bytes; without any, the urgent ones alone.
+        """
         with self._records_lock:
             found = [self._urgent.popleft() for _ in range(len(self._urgent))]
-            found += [self._records.popleft() for _ in range(min(limit, len(self._records)))]
-        if len(self._records) < BUFFER_MAX:
+            last, left = len(found) + limit, room
+            while self._records and left > 0 and len(found) < last:
+                record = self._records.popleft()
+                found.append(record)
+                left -= _size(record)
+            self._bytes -= room - left
+        if len(self._records) < BUFFER_MAX and self._bytes < BUFFER_BYTES:
             self._room.set()
-        if self._records:
+        # Without room the next look is for who makes some.
+        if self._records and room > 0:
             self._wake()
         return found
 
@@ -123,9 +134,14 @@ class Inbox:
 
     def _take_in(self, records: list[Record]) -> None:
         if records:
-            for record in records:
-                (self._urgent if record.topic == self._urgent_topic else self._records).append(record)
-            if len(self._records) >= BUFFER_MAX:
+            with self._records_lock:
+                for record in records:
+                    if record.topic == self._urgent_topic:
+                        self._urgent.append(record)
+                    else:
+                        self._records.append(record)
+                        self._bytes += _size(record)
+            if len(self._records) >= BUFFER_MAX or self._bytes >= BUFFER_BYTES:
                 self._room.clear()
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -159,6 +175,7 @@ class Inbox:
                 kept = [record for record in records if record.partition in self._owned]
                 records.clear()
                 records.extend(kept)
+            self._bytes = sum(map(_size, self._records))
         if self._stop.is_set():
             return
         done = asyncio.run_coroutine_threadsafe(self._release(partitions, lost), self._loop)
@@ -175,3 +192,7 @@ class Inbox:
         if self._member is not None and self._room.is_set() and not self._stop.is_set():
             with contextlib.suppress(LogError):
                 self._take_in(self._member.poll(0.0))
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"")

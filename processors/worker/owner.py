@@ -126,6 +126,8 @@ class Owner:
         #: Submissions that kill whoever reads them, by offset, with the reason to park them.
         self.killers: dict[int, str] = {}
         self.event_topics = frozenset(self._by_name.values())
+        #: Bytes of the records that the open turn holds.
+        self.open_bytes = 0
         self._appends: list[Append] = []
         self._traces: list[_Trace] = []
         self._waiters: list[asyncio.Future[None]] = []
@@ -156,6 +158,7 @@ class Owner:
             self._traces.append(_Trace(about.job_id, self.seq, topic == "domain", len(self._appends)))
         self.seq += len(events)
         self.lamport += len(events)
+        self.open_bytes += len(data)
         self._appends.append(Append(self._by_name[topic], self.partition, about.key, data, record.timestamp // 1000))
 
     def _record(self, seq: int, lamport: int, about: About, events: tuple[Event, ...]) -> EventRecord:
@@ -183,6 +186,7 @@ class Owner:
     def add(self, append: Append) -> None:
         """Adds a record for another topic (a child job, a forwarded submission, an investigation entry)."""
         self._appends.append(append)
+        self.open_bytes += len(append.value or b"")
 
     def unnumbered(self, topic: str, partition: int, about: About, event: Event) -> None:
         """Appends an input record (a submission or command) with the turn."""
@@ -237,6 +241,7 @@ class Owner:
         )
         turn = ClosedTurn(self, number, self._appends, self._traces, changes, positions, self._waiters)
         self._appends, self._traces, self._waiters, self._moved = [], [], [], False
+        self.open_bytes = 0
         return turn
 
     def committed(self, turn: ClosedTurn) -> None:

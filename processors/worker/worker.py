@@ -48,8 +48,10 @@ log = structlog.get_logger(__name__)
 READY_MAX = 20_000
 #: A hand-over waits no longer than this for what runs, whatever the grace, in seconds: the group waits with it.
 HAND_OVER_GRACE = 10.0
-#: Records taken in between two commits, so that a large backlog does not make one endless turn.
+#: Records taken in before jobs are started again, so that a large backlog does not hold them up.
 INTAKE_MAX = 1_000
+#: Bytes of a turn's records that inputs may make: what waits for the commit under way is all in memory.
+TURN_BYTES = 16 * 1024 * 1024
 
 
 class Worker:
@@ -151,7 +153,8 @@ class Worker:
         for partition in self._inbox.new_partitions():
             if partition not in self._owners:
                 self._takeovers.begin(partition)
-        for record in self._inbox.take(INTAKE_MAX):
+        room = TURN_BYTES - sum(owner.open_bytes for owner in self._owners.values())
+        for record in self._inbox.take(INTAKE_MAX, room):
             owner = self._owners.get(record.partition)
             if owner is not None:
                 self._attempts.follow(owner, self._intake.take(owner, record))
@@ -201,6 +204,8 @@ class Worker:
         starting = self._starts.take()
         ended = self._attempts.take_ended()
         try:
+            if self._inbox.busy:
+                self.wake()  # the commit closes the turns before it waits: there is room again
             if owners:
                 self.report.records += await self._committer.commit(owners)
                 self.report.turns += 1

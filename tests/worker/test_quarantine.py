@@ -132,10 +132,10 @@ def test_what_was_accepted_in_the_turn_of_its_quarantine_and_lift_is_not_forgott
     take = Inbox.take
     taken: list[Record] = []
 
-    def all_at_once(inbox: Inbox, limit: int) -> list[Record]:
+    def all_at_once(inbox: Inbox, limit: int, room: int) -> list[Record]:
         if not taken and len(inbox._records) + len(inbox._urgent) < 3:
             return []
-        taken.extend(found := sorted(take(inbox, limit), key=lambda record: record.topic != shop.topics.jobs))
+        taken.extend(found := sorted(take(inbox, limit, room), key=lambda record: record.topic != shop.topics.jobs))
         return found
 
     monkeypatch.setattr(Inbox, "take", all_at_once)
