@@ -17,7 +17,6 @@ from typing import NamedTuple
 import structlog
 
 from rewindq.engine.core import events as e
-from rewindq.engine.core.names import Topics
 from rewindq.engine.ports.log import Fenced, Turn
 from rewindq.engine.ports.store import Store, StoreInUse
 from rewindq.engine.runtime.app import LoadedApp
@@ -66,7 +65,7 @@ def take_over(
     store, tail, events = _open_and_fold(deployment, partition, pause)
     try:
         inputs = inputs_of(deployment, partition, tail.merge.epoch)
-        taken = _taken(topics, tail, inputs)
+        taken = _taken(deployment, partition, tail, inputs)
         for _ in range(FENCE_TRIES):
             epoch = tail.merge.epoch + 1
             _append_fences(deployment, commit, partition, epoch, worker_id, taken, inputs)
@@ -101,10 +100,10 @@ def take_over(
     return Taken(owner, inputs, events, quarantines)
 
 
-def _taken(topics: Topics, tail: Tail, inputs: Mapping[str, int]) -> e.PartitionTaken:
-    offset = inputs[topics.jobs]
-    last = tail.merge.fences[topics.lifecycle]
-    return e.PartitionTaken(socket.gethostname(), os.getpid(), offset, stalled(last, offset))
+def _taken(deployment: Deployment, partition: int, tail: Tail, inputs: Mapping[str, int]) -> e.PartitionTaken:
+    offset = inputs[deployment.topics.jobs]
+    last = tail.merge.fences[deployment.topics.lifecycle]
+    return e.PartitionTaken(socket.gethostname(), os.getpid(), offset, stalled(deployment, partition, last, offset))
 
 
 def _open(deployment: Deployment, partition: int, pause: Callable[[float], object]) -> Store:

@@ -35,9 +35,13 @@ TRIAL_RECORDS, TRIAL_BYTES = 5_000, 64 * 2**20
 READY = "ready"
 
 
-def stalled(fence: Fence, offset: int) -> int:
-    """How many owners in a row, up to the fence's, began at an offset and came no further."""
-    return fence.stalled + 1 if fence.epoch and fence.offset == offset else 0
+def stalled(deployment: Deployment, partition: int, fence: Fence, offset: int) -> int:
+    """How many owners in a row, up to the fence's, began at an offset, with records there, and came no further."""
+    if not fence.epoch or fence.offset != offset:
+        return 0
+    waiting = islice(read_from(deployment, deployment.topics.jobs, partition, offset), 1)
+    # Where nothing waits, nobody has died of it: idle partitions pass on as often as workers come and go.
+    return fence.stalled + 1 if any(waiting) else 0
 
 
 def find_killers(deployment: Deployment, place: str, partition: int, offset: int) -> dict[int, str]:

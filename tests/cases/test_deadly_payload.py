@@ -20,7 +20,7 @@ from rewindq.engine.log.opener import open_log
 from rewindq.engine.runtime.app import load_app
 from rewindq.engine.runtime.settings import Settings
 from rewindq.engine.runtime.verify import verify
-from rewindq.processors.worker import trial
+from rewindq.processors.worker import takeover, trial
 from rewindq.processors.worker.report import Report, WorkerOptions
 from rewindq.processors.worker.worker import Worker
 
@@ -62,6 +62,21 @@ def test_a_submission_that_kills_its_readers_is_parked_unread(shop: Shop) -> Non
     shop.submit("post", {"text": "later"}, "later", key="letters")
     assert _run(shop).succeeded == 1
     assert verify(shop.deployment)["violations"] == []
+
+
+def test_a_partition_that_passed_on_while_nothing_waited_is_under_no_suspicion(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial takes seconds, in which the partition stands still: a deploy over an idle queue must not cause one."""
+    tried: list[object] = []
+    monkeypatch.setattr(takeover, "find_killers", lambda *place: tried.append(place) or {})
+    for _ in range(trial.STALLED_MAX + 1):
+        _run(shop)
+    shop.submit("post", {"text": "a"}, "first", key="letters")
+    for _ in range(2):
+        assert _run(shop).failed == 0
+    assert shop.job("first").status == s.SUCCEEDED
+    assert tried == []
 
 
 def test_what_dies_on_trial_is_told_and_nothing_else_is(tmp_path: Path) -> None:
