@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 #: Owners in a row that came no further than where they began; the next one has the inputs read on trial first.
 STALLED_MAX = 2
+NOTHING_WAITS = -1
 #: Records and bytes read on trial: more than a worker takes in before its first commit.
 TRIAL_RECORDS, TRIAL_BYTES = 5_000, 64 * 2**20
 #: What a child says when it has the app.
@@ -36,12 +37,17 @@ READY = "ready"
 
 
 def stalled(deployment: Deployment, partition: int, fence: Fence, offset: int) -> int:
-    """How many owners in a row, up to the fence's, began at an offset, with records there, and came no further."""
+    """How many owners in a row, up to the fence's, began at an offset, with records there, and came no further.
+
+    NOTHING_WAITS where there are none: who begins there does not count, since idle partitions pass on as often as
+    workers come and go.
+    """
+    jobs = deployment.topics.jobs
     if not fence.epoch or fence.offset != offset:
-        return 0
-    waiting = islice(read_from(deployment, deployment.topics.jobs, partition, offset), 1)
-    # Where nothing waits, nobody has died of it: idle partitions pass on as often as workers come and go.
-    return fence.stalled + 1 if any(waiting) else 0
+        return 0 if offset < deployment.log.bounds(jobs, partition)[1] else NOTHING_WAITS
+    # The log's end alone may be that of a transaction's mark.
+    waiting = islice(read_from(deployment, jobs, partition, offset), 1)
+    return fence.stalled + 1 if any(waiting) else NOTHING_WAITS
 
 
 def find_killers(deployment: Deployment, place: str, partition: int, offset: int) -> dict[int, str]:

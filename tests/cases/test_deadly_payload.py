@@ -72,11 +72,14 @@ def test_a_partition_that_passed_on_while_nothing_waited_is_under_no_suspicion(
     monkeypatch.setattr(takeover, "find_killers", lambda *place: tried.append(place) or {})
     for _ in range(trial.STALLED_MAX + 1):
         _run(shop)
-    shop.submit("post", {"text": "a"}, "first", key="letters")
-    for _ in range(2):
-        assert _run(shop).failed == 0
-    assert shop.job("first").status == s.SUCCEEDED
-    assert tried == []
+    shop.submit("post", {"text": "exit"}, "first", key="letters")
+    for _ in range(trial.STALLED_MAX):
+        with pytest.raises(rough_app.Gone):
+            _run(shop)
+    assert tried == [], "who found nothing there has not died of it"
+    with pytest.raises(rough_app.Gone):
+        _run(shop)
+    assert len(tried) == 1
 
 
 def test_what_dies_on_trial_is_told_and_nothing_else_is(tmp_path: Path) -> None:
