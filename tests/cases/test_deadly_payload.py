@@ -64,13 +64,14 @@ def test_a_submission_that_kills_its_readers_is_parked_unread(shop: Shop) -> Non
     assert verify(shop.deployment)["violations"] == []
 
 
+@pytest.mark.parametrize("idle", [1, trial.STALLED_MAX + 1])
 def test_a_partition_that_passed_on_while_nothing_waited_is_under_no_suspicion(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, idle: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial takes seconds, in which the partition stands still: a deploy over an idle queue must not cause one."""
     tried: list[object] = []
     monkeypatch.setattr(takeover, "find_killers", lambda *place: tried.append(place) or {})
-    for _ in range(trial.STALLED_MAX + 1):
+    for _ in range(idle):
         _run(shop)
     shop.submit("post", {"text": "exit"}, "first", key="letters")
     for _ in range(trial.STALLED_MAX):
