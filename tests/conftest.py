@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,9 @@ from tests.support.kafka_mock import MockCluster
 
 
 def pytest_configure() -> None:
+    # A shell starts its background programs with Ctrl-C ignored, and whatever they start inherits that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     broker.prepare()
 
 

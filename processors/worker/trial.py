@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 #: Owners in a row that came no further than where they began; the next one has the inputs read on trial first.
 STALLED_MAX = 2
+#: An owner that found nothing to read, in its fence.
 NOTHING_WAITS = -1
 #: Records and bytes read on trial: more than a worker takes in before its first commit.
 TRIAL_RECORDS, TRIAL_BYTES = 5_000, 64 * 2**20

@@ -8,7 +8,7 @@ from .base import Body
 class PartitionTaken(Body, frozen=True):
     """A writer's fence, unnumbered, in both topics: what an older epoch appends behind it is ignored.
 
-    Its owner's submissions begin at `offset`; `stalled` owners in a row before it began there, too (-1: none wait).
+    Its owner's submissions begin at `offset`; `stalled` owners in a row before it began there, too.
     """
 
     host: str
