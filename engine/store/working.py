@@ -2,7 +2,7 @@
 
 The fold changes it at once; what changed since the last `collect` becomes the next write batch, which is applied only
 after the log has committed the events. Values stay cached; clean ones are evicted, oldest use first, and those of a job
-that is over at once: nobody may ask for them again.
+that is over at once: hardly anybody asks for them again.
 """
 
 from __future__ import annotations
@@ -307,25 +307,21 @@ class WorkingSet(Expiring):
             self._evict()
 
     def _evict(self) -> None:
-        values = len(self._cache) - self._cache_max * 3 // 4
-        payloads = self._payload_bytes - self._payloads_max * 3 // 4
         for place in list(self._cache):
-            if values <= 0 and payloads <= 0:
+            many = len(self._cache) > self._cache_max * 3 // 4
+            if not many and self._payload_bytes <= self._payloads_max * 3 // 4:
                 return
-            if values > 0 or place[0] is _PAYLOADS:
-                before = self._payload_bytes
-                values -= self._drop(place)
-                payloads -= before - self._payload_bytes
+            if many or place[0] is _PAYLOADS:
+                self._drop(place)
 
-    def _drop(self, place: tuple[Family, str]) -> bool:
+    def _drop(self, place: tuple[Family, str]) -> None:
         """Forgets a value, unless it is not in the store yet."""
         cached = self._cache.get(place)
         if cached is None or cached[1] > self._stored_turn:
-            return False
+            return
         del self._cache[place]
         if place[0] is _PAYLOADS:
             self._payload_bytes -= _payload_size(cached[0])
-        return True
 
     def _remember(self, family: Family, key: str, value: object) -> None:
         place = (family, key)

@@ -73,7 +73,7 @@ class Inbox:
                 found.append(record)
                 left -= _size(record)
             self._bytes -= room - left
-        if len(self._records) < BUFFER_MAX and self._bytes < BUFFER_BYTES:
+        if not self._full:
             self._room.set()
         # Without room the next look is for who makes some.
         if self._records and room > 0:
@@ -115,6 +115,10 @@ class Inbox:
         if self._thread is not None:
             self._thread.join()
 
+    @property
+    def _full(self) -> bool:
+        return len(self._records) >= BUFFER_MAX or self._bytes >= BUFFER_BYTES
+
     # --- the poll thread's side ---
 
     def _poll(self) -> None:
@@ -141,7 +145,7 @@ class Inbox:
                     else:
                         self._records.append(record)
                         self._bytes += _size(record)
-            if len(self._records) >= BUFFER_MAX or self._bytes >= BUFFER_BYTES:
+            if self._full:
                 self._room.clear()
             self._loop.call_soon_threadsafe(self._wake)
 

@@ -23,6 +23,7 @@ from rewindq.engine.ports.blobs import BlobMissing
 from rewindq.engine.runtime.deployment import Deployment
 from rewindq.engine.runtime.pending import read_from
 
+from .idle import read_to_end
 from .intake import payload_bytes
 
 log = structlog.get_logger(__name__)
@@ -47,8 +48,8 @@ def stalled(deployment: Deployment, partition: int, fence: Fence, offset: int) -
     if not fence.epoch or fence.offset != offset:
         return 0 if offset < deployment.log.bounds(jobs, partition)[1] else NOTHING_WAITS
     # The log's end alone may be that of a transaction's mark.
-    waiting = islice(read_from(deployment, jobs, partition, offset), 1)
-    return fence.stalled + 1 if any(waiting) else NOTHING_WAITS
+    waits = read_to_end(deployment.log, {(jobs, partition): offset}) is None
+    return fence.stalled + 1 if waits else NOTHING_WAITS
 
 
 def find_killers(deployment: Deployment, place: str, partition: int, offset: int) -> dict[int, str]:
